@@ -115,6 +115,21 @@ def transport(request):
     return request.param
 
 
+@pytest.fixture
+def connections(monkeypatch):
+    """The connections of HTTP that services of this process get, in order."""
+    from sash.rest.connection import Connection
+
+    make, found = Connection.connection_made, []
+
+    def noted(self, transport):
+        make(self, transport)
+        found.append(self)
+
+    monkeypatch.setattr(Connection, "connection_made", noted)
+    return found
+
+
 class Files(LoadFileScheduling):
     """Gives each process whole files. What shares a Spark is for one process, so that one JVM is started and warm."""
 

@@ -96,7 +96,7 @@ class Mapped:
         keys = [name for name in self.types if name in self.keys]
         parts = {name: name for name in keys if name != "key"}
         fields = {name: name for name in self.types if name not in keys}
-        return Columns("time", "key" if "key" in keys else None, parts, fields, self.unit, {}, self.nullable)
+        return Columns("time", "key" if "key" in keys else None, parts, fields, self.unit, self.nullable)
 
 
 @dataclass(frozen=True)

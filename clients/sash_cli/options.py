@@ -22,7 +22,7 @@ import typer
 from sash_cli.output import fail
 
 if TYPE_CHECKING:  # the client brings NumPy and protobuf: commands import it where they call, help does without it
-    from sash_client import Client
+    from sash_client import Client, Window
     from sash_client.windows.keys import Grouping
 
 LOCAL = "127.0.0.1:7070"
@@ -47,25 +47,22 @@ def complete_windows(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_keys(ctx: typer.Context, incomplete: str) -> list[str]:
-    # Behind an option that still lacks its value, the parser leaves arguments where they are.
-    name = ctx.params.get("name") or next(iter(ctx.args), None)
-    return _asked(ctx, lambda sash: sash.window(name).keys(incomplete, limit=MOST)) if name else []
+    return _of_window(ctx, lambda window: window.keys(incomplete, limit=MOST))
 
 
 def complete_aggregates(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _of_spec(ctx, "aggregates", incomplete)
+    return _of_window(ctx, lambda window: [each for each in window.spec["aggregates"] if each.startswith(incomplete)])
 
 
 def complete_parts(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _of_spec(ctx, "keys", incomplete)
+    return _of_window(ctx, lambda window: [each for each in window.spec["keys"] if each.startswith(incomplete)])
 
 
-def _of_spec(ctx: typer.Context, member: str, incomplete: str) -> list[str]:
+def _of_window(ctx: typer.Context, ask: Callable[[Window], list[str]]) -> list[str]:
+    """Ask the window that the command is about; nothing while it has no name."""
+    # Behind an option that still lacks its value, the parser leaves arguments where they are.
     name = ctx.params.get("name") or next(iter(ctx.args), None)
-    if not name:
-        return []
-    found = _asked(ctx, lambda sash: list(sash.window(name).spec.get(member) or []))
-    return [each for each in found if each.startswith(incomplete)]
+    return _asked(ctx, lambda sash: ask(sash.window(name))) if name else []
 
 
 def one_of(*names: str) -> Callable[[str], list[str]]:

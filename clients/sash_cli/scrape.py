@@ -13,14 +13,16 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Requ
 from sash_cli.output import fail
 from sash_client import TLS
 from sash_client.calls.credentials import check_clear_token, token_of
-from sash_client.calls.targets import to_target
+from sash_client.calls.targets import to_endpoint, to_target
 
 _REST_PORT = 7071
 _TIMEOUT_S = 10.0
 
 
 def metrics_url(target: str, secure: bool) -> str:
-    """Return where the service of a target has its metrics, unless it was told otherwise."""
+    """Return where the service of a target has its metrics, unless it was told otherwise; a URL is that port."""
+    if (endpoint := to_endpoint(target)) is not None:
+        return f"{endpoint}/metrics"
     host = to_target(target).rpartition("/")[2].rpartition(":")[0]
     return f"http{'s' * secure}://{host}:{_REST_PORT}/metrics"
 

@@ -44,9 +44,9 @@ _UNREACHABLE = re.compile(
     r"(?P<reason>.*)",
     re.DOTALL,
 )
-# What gRPC for asyncio says of a stream whose connection broke off while it sent a message.
 # What it says if a server of HTTP/1 answers.
 _HTTP1 = re.compile(r"(?:ipv[46]:)?(?P<address>\S+): .*http1\.x server", re.DOTALL)
+# What gRPC for asyncio says of a stream whose connection broke off while it sent a message.
 _BROKEN_OFF = ("INTERNAL", "Internal error from Core")
 _DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN = "sash"

@@ -26,7 +26,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from sash_client import errors
-from sash_client.calls.plans import Plan
+from sash_client.calls.plans import performed
 from sash_client.data.bulks import KEY, TIME, Bulk, Columns, bulk_of, checked, is_frame
 from sash_client.data.libraries import imported
 from sash_client.data.times import Duration
@@ -134,7 +134,7 @@ def answers_at(
         aggregates=aggregates,
         progress=progress,
     )
-    return _performed(plan, window)
+    return performed(plan, lambda ask: _answered(ask.request, window))
 
 
 @_translating
@@ -192,17 +192,6 @@ def _bulks(columns: Columns, pane: int) -> Iterator[Batch]:
             for name, column in columns.fields.items()
         }
         yield Batch(columns.times[rows], fields, None if keys is None else keys.rows(rows))
-
-
-def _performed(plan: Plan[Any], window: Window) -> Any:
-    """Perform a plan that asks about pairs, by a window of the engine; return what the plan returns."""
-    try:
-        ask: Any = next(plan)
-        while True:
-            assert ask.method == "AnswersAt"
-            ask = plan.send(_answered(ask.request, window))
-    except StopIteration as done:
-        return done.value
 
 
 def _answered(request: pb.AnswersAtRequest, window: Window) -> pb.AnswersAtResponse:

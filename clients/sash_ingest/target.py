@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sash_wire.mapping import Sources, source_of
 from sash_wire.rows import Columns, faults, instants
 
 
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Rows for one window.
 
@@ -22,8 +24,8 @@ class Rows:
         table: their columns: time, key or parts, fields.
     """
 
-    def __init__(self, numbers: Any, table: Any) -> None:
-        self.numbers, self.table = numbers, table
+    numbers: Any
+    table: Any
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -64,7 +66,7 @@ class Target:
         self.wanted = tuple(each for name, each in self._read.items() if name not in self._beside)
         self._columns = Columns(
             *("time", "key" if sources.key is not None else None, self._parts, self._fields),
-            *(self.spec["time_unit"], {}, frozenset(self.spec.get("nullable") or ())),
+            *(self.spec["time_unit"], frozenset(self.spec.get("nullable") or ())),
         )
 
     def rows(self, records: Records, decoded: Decoded) -> tuple[Rows, list[Reject]]:

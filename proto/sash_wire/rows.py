@@ -46,7 +46,6 @@ class Columns:
         time, key, fields: names of columns in the table; `key` is None for a window without keys, or with parts.
         parts: name of a part of the key -> column.
         unit: the window's time unit.
-        names: their names in the DataFrame, where those differ.
         nullable: the fields that may be null; None: nulls are not written.
     """
 
@@ -57,15 +56,10 @@ class Columns:
         parts: Mapping[str, str],
         fields: Mapping[str, str],
         unit: str,
-        names: Mapping[str, str],
         nullable: Collection[str] | None = None,
     ) -> None:
-        self.time, self.key, self.parts, self.fields, self.unit, self._names = time, key, parts, fields, unit, names
-        self.nullable = nullable
-
-    def name(self, column: str) -> str:
-        """Return the DataFrame's name of a column."""
-        return self._names.get(column, column)
+        self.time, self.key, self.parts, self.fields = time, key, parts, fields
+        self.unit, self.nullable = unit, nullable
 
     def all(self) -> list[str]:
         """Return every column once."""

@@ -107,8 +107,7 @@ class Service:
         self._storage: Storage | Host | LeasedHost
         figures: Storage | HostedShards
         if shards == 1:
-            _, figures = _opened(settings, clock, memory, share, 0)
-            self._storage = figures
+            self._storage = figures = _opened(settings, clock, memory, share, 0)
             self.plane = Plane.of(self._storage, metrics, clock, self._access)
         else:
             opened = partial(_opened, settings, clock, memory, share)
@@ -315,14 +314,13 @@ class Service:
 
 def _opened(
     settings: Settings, clock: Clock, memory: MemoryBudget, share: Share, shard: int, pool: Pool | None = None
-) -> tuple[Catalogue, Storage]:
+) -> Storage:
     """The windows of one shard."""
-    catalogue = Catalogue(max_windows=settings.max_windows, clock=clock)
     data, prefix = store_of(settings, share.shards, shard)
     most = settings.data_max_bytes and settings.data_max_bytes // share.shards
     here = len(share.mine)
-    storage = Storage(
-        catalogue,
+    return Storage(
+        Catalogue(max_windows=settings.max_windows, clock=clock),
         clock,
         open_tier(
             data,
@@ -338,7 +336,6 @@ def _opened(
         interval_s=settings.commit_interval_ms / 1000,
         memory=memory,
     )
-    return catalogue, storage
 
 
 def _places(settings: Settings) -> Places:

@@ -175,14 +175,6 @@ async def test_closing_ends_calls_in_progress(numbered):
             await call
 
 
-async def test_nobody_there(transport):
-    async with AsyncClient(**address(transport, 1, 1), timeout_s=2) as client:
-        with pytest.raises(Unavailable, match=r"no service at .* within 0\.2 s"):
-            await client.wait_until_ready(0.2)
-        with pytest.raises(Unavailable):
-            await client.window("w").insert(1, 1.0)
-
-
 def test_a_client_may_be_made_before_its_event_loop(transport):
     async def listed(client):
         async with client:

@@ -11,6 +11,7 @@ import pytest
 
 from sash_client import Features, InvalidArgument
 from sash_client.aio import AsyncClient
+from sash_client.calls.plans import performed
 from sash_client.data import features
 from sash_client.data.bulks import keyed_times
 from sash_client.windows import questions
@@ -258,43 +259,39 @@ class Response:
 def test_one_bulk_at_a_time_is_in_memory(bulks, monkeypatch):
     """However many rows there are: a request is made when the one before is answered, and no answer is kept."""
     monkeypatch.setattr(questions, "_PAIR_ANSWERS", 4)
-    made, alive, most = [], [], 0
+    made, alive = [], []
     monkeypatch.setattr(features, "keyed_times", lambda *found: (made.append(found[2]), keyed_times(*found)))
     spec = pb.WindowSpec(name="w", keyed=True, aggregates={"n": pb.AggregateSpec(function="count")})
-    plan = questions.answers_at(Handle(None, "w", spec), np.arange(4 * bulks), keys=["k"] * 4 * bulks)
-    ask = next(plan)
-    for i in range(bulks):
-        assert made == [4 * at for at in range(i + 1)]
+
+    def answer(ask):
+        assert made == [4 * at for at in range(len(alive) + 1)]
+        assert not any(each() for each in alive)
         rows = np.frombuffer(ask.request.time, "<i8")
         column = pb.SeriesColumn(int64=(rows * 2).tobytes())
         answers = pb.AnswerColumns(entries=rows.tobytes(), aggregates={"n": column})
         response = Response(pb.AnswersAtResponse(answers=[answers]))
         alive.append(weakref.ref(response))
-        try:
-            ask = plan.send(response)
-        except StopIteration as end:
-            found = end.value
-        del response
-        most = max(most, sum(each() is not None for each in alive))
-    assert most == 0
+        return response
+
+    plan = questions.answers_at(Handle(None, "w", spec), np.arange(4 * bulks), keys=["k"] * 4 * bulks)
+    found = performed(plan, answer)
+    assert (len(alive), any(each() for each in alive)) == (bulks, False)
     assert found.columns["n"].tolist() == list(range(0, 8 * bulks, 2))
     assert found.columns["entries"].tolist() == list(range(4 * bulks))
 
 
 def test_shards_that_any_window_lacks_are_told():
     """A description needs all shards, so they are away only from behind it on."""
-    plan, found, missing = questions.answers_of(None, [1], ["a", "b"], partial="allow"), None, [3, 1]
-    ask = next(plan)
-    try:
-        while True:
-            if ask.method == "GetWindow":
-                ask = plan.send(pb.WindowInfo(spec=pb.WindowSpec(name=ask.request.name)))
-                continue
-            assert ask.request.partial == "allow"
-            columns = pb.AnswerColumns(entries=bytes(8), valid=b"\0")
-            ask = plan.send(pb.AnswersAtResponse(answers=[columns], missing_shards=[missing.pop(0)]))
-    except StopIteration as end:
-        found = end.value
+    missing = [3, 1]
+
+    def answer(ask):
+        if ask.method == "GetWindow":
+            return pb.WindowInfo(spec=pb.WindowSpec(name=ask.request.name))
+        assert ask.request.partial == "allow"
+        columns = pb.AnswerColumns(entries=bytes(8), valid=b"\0")
+        return pb.AnswersAtResponse(answers=[columns], missing_shards=[missing.pop(0)])
+
+    found = performed(questions.answers_of(None, [1], ["a", "b"], partial="allow"), answer)
     assert found.missing_shards == (1, 3)
     assert {name: column.tolist() for name, column in found.columns.items()} == {
         "a_entries": [None],
@@ -306,19 +303,18 @@ def test_bulks_are_of_few_keys(monkeypatch):
     """Pairs of a key travel together, in their order, and the answers stand where the pairs stood."""
     monkeypatch.setattr(questions, "_PAIR_ANSWERS", 3)
     spec = pb.WindowSpec(name="w", keyed=True, aggregates={"n": pb.AggregateSpec(function="count")})
-    times = np.array([5, 1, 9, 4, 2, 7, 8])
-    plan = questions.answers_at(Handle(None, "w", spec), times, keys=[*"bacbacb"], known_at=times + 10)
-    sent, ask, found = [], next(plan), None
-    while found is None:
+    times, sent = np.array([5, 1, 9, 4, 2, 7, 8]), []
+
+    def answer(ask):
         rows = np.frombuffer(ask.request.time, "<i8")
         sent.append(rows.tolist())
         assert np.frombuffer(ask.request.known_at, "<i8").tolist() == (rows + 10).tolist()
         column = pb.SeriesColumn(int64=(rows * 2).tobytes(), valid=bytes(int(row != 9) for row in rows))
         answers = pb.AnswerColumns(entries=rows.tobytes(), aggregates={"n": column})
-        try:
-            ask = plan.send(pb.AnswersAtResponse(answers=[answers]))
-        except StopIteration as end:
-            found = end.value
+        return pb.AnswersAtResponse(answers=[answers])
+
+    plan = questions.answers_at(Handle(None, "w", spec), times, keys=[*"bacbacb"], known_at=times + 10)
+    found = performed(plan, answer)
     assert sent == [[5, 4, 8], [1, 2, 9], [7]]
     assert found.columns["entries"].tolist() == [5, 1, 9, 4, 2, 7, 8]
     assert found.columns["n"].tolist() == [10, 2, None, 8, 4, 14, 16]

@@ -159,27 +159,20 @@ def test_what_is_no_answer_is_an_error(answer, said):
             assert error.code == ("UNKNOWN" if "sash.v1" in said else "UNAVAILABLE")
 
 
-def test_a_kept_connection_that_the_service_has_closed_costs_no_write():
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_kept_connection_that_the_service_has_closed_costs_no_write(kind):
     servicer = Recorder()
-    with over_connect(servicer) as server, Client(f"http://127.0.0.1:{server.server_port}") as client:
-        window = client.window("w")
+    with over_connect(servicer) as server, opened(kind, f"http://127.0.0.1:{server.server_port}") as client:
+
+        def is_noticed(wire):
+            client.window("w")  # the event loop runs
+            return wire.is_stale if kind == "blocking" else not wire.may_be_kept
+
         for _ in range(3):
-            assert window.insert(1, 1.0).inserted == 1
+            assert client.window("w").insert(1, 1.0).inserted == 1
             (wire,) = client._http._idle
             server.cut()
-            wait_until(lambda wire=wire: wire.is_stale)
-        assert len(servicer.requests) == 3
-
-
-async def test_a_kept_connection_that_the_service_has_closed_costs_no_awaited_write():
-    servicer = Recorder()
-    with over_connect(servicer) as server:
-        async with AsyncClient(f"http://127.0.0.1:{server.server_port}") as client:
-            for _ in range(3):
-                assert (await client.window("w").insert(1, 1.0)).inserted == 1
-                (wire,) = client._http._idle
-                server.cut()
-                await until(lambda wire=wire: not wire.may_be_kept)
+            wait_until(lambda wire=wire: is_noticed(wire))
     assert len(servicer.requests) == 3
 
 

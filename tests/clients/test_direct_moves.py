@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client.calls.owners import Owners
-from sash_client.calls.plans import Ask, Plan
+from sash_client.calls.plans import Ask, Plan, performed
 from sash_client.data.bulks import from_bulk
 from sash_client.direct import DirectProducer
-from sash_client.errors import FailedPrecondition, SashClientError, Unavailable, unreachable
+from sash_client.errors import FailedPrecondition, Unavailable, unreachable
 from sash_client.windows import producer as producer_module
 from sash_client.windows.handle import Handle
 from sash_proto.v1 import windows_pb2 as pb
@@ -108,17 +108,7 @@ class FakeClient:
         pass
 
     def _perform(self, plan: Plan[Any]) -> Any:
-        plan = self._owners.routed(plan)
-        try:
-            step = next(plan)
-            while True:
-                assert isinstance(step, Ask)
-                try:
-                    step = plan.send(self._deployment.call(step))
-                except SashClientError as error:
-                    step = plan.throw(error)
-        except StopIteration as end:
-            return end.value
+        return performed(self._owners.routed(plan), self._deployment.call)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from sash_client import Client, DeadlineExceeded, InvalidArgument, SashClientErr
 from sash_client.errors import from_rpc
 from sash_proto.v1 import windows_pb2 as pb
 from tests.support.connect_server import address
+from tests.support.either_client import CLIENTS, opened
 from tests.support.recorder import recording, status
 
 UNAVAILABLE = status(grpc.StatusCode.UNAVAILABLE, "starting")
@@ -158,11 +159,12 @@ def test_a_failed_bulk_says_what_was_applied(recorded):
     assert [len(request.time) // 8 for request in recorder.of(pb.BulkInsertRequest)] == [10, 10, 10, 5, 10, 10, 10]
 
 
-def test_nobody_there(transport):
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_nobody_there(transport, kind):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # bound, not listening: refuses
         port = deaf.getsockname()[1]
-        with Client(**address(transport, port, port), timeout_s=5) as client:
+        with opened(kind, **address(transport, port, port), timeout_s=5) as client:
             with pytest.raises(Unavailable):
                 client.window("w").insert(1, 1.0)
             with pytest.raises(Unavailable, match=r"no service at .* within 0\.2 s"):

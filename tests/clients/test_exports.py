@@ -11,113 +11,46 @@ import pytest
 import sash_client
 import sash_spark
 
+CLIENT = """
+ALL_KEYS Admission AlreadyExists Answer Answers BloomFilter Bulk Client CountMin Counts DataLoss DeadlineExceeded
+Entries FailedPrecondition Features InvalidArgument LastWrite Limit LimitAnswers NaiveBayes NotFound PermissionDenied
+Producer RangeAnswer ResourceExhausted SashClientError Series Staged TLS ThetaSketch Unauthenticated Unavailable
+Unsupported Window WindowInfo WriteResult backup request_id restore trace_calls
+"""
+SPARK = "BatchReport Login SashDataSource SashSink answers_at answers_offline register sash_sink"
+METHODS = {
+    sash_client.Client: """
+        answers_at close create_window delete_window export_window import_window list_windows move_shard topology
+        wait_until_ready window
+    """,
+    sash_client.Window: """
+        add_aggregates admit answers_at bulk_admit bulk_evict bulk_insert commit describe entries insert insert_stream
+        keys last_write name producer punctuate query range_groups range_query retract series series_groups spec stage
+        update watch
+    """,
+    sash_client.Producer: "acknowledged bulk_insert close flush insert result",
+}
 
-def test_the_client_exports():
-    assert sash_client.__all__ == [
-        "ALL_KEYS",
-        "Admission",
-        "AlreadyExists",
-        "Answer",
-        "Answers",
-        "BloomFilter",
-        "Bulk",
-        "Client",
-        "CountMin",
-        "Counts",
-        "DataLoss",
-        "DeadlineExceeded",
-        "Entries",
-        "FailedPrecondition",
-        "Features",
-        "InvalidArgument",
-        "LastWrite",
-        "Limit",
-        "LimitAnswers",
-        "NaiveBayes",
-        "NotFound",
-        "PermissionDenied",
-        "Producer",
-        "RangeAnswer",
-        "ResourceExhausted",
-        "SashClientError",
-        "Series",
-        "Staged",
-        "TLS",
-        "ThetaSketch",
-        "Unauthenticated",
-        "Unavailable",
-        "Unsupported",
-        "Window",
-        "WindowInfo",
-        "WriteResult",
-        "backup",
-        "request_id",
-        "restore",
-        "trace_calls",
-    ]
+
+def test_what_packages_export():
+    assert sash_client.__all__ == CLIENT.split()
     assert all(hasattr(sash_client, name) for name in sash_client.__all__)
+    assert sash_spark.__all__ == SPARK.split()
 
 
-def test_spark_exports():
-    assert sash_spark.__all__ == [
-        "BatchReport",
-        "Login",
-        "SashDataSource",
-        "SashSink",
-        "answers_at",
-        "answers_offline",
-        "register",
-        "sash_sink",
-    ]
+@pytest.mark.parametrize("cls", METHODS)
+def test_methods(cls):
+    assert [name for name in dir(cls) if not name.startswith("_")] == METHODS[cls].split()
+    assert all(inspect.getdoc(getattr(cls, name)) for name in METHODS[cls].split())
 
 
-@pytest.mark.parametrize(
-    ("cls", "methods"),
-    [
-        (
-            sash_client.Client,
-            [
-                *("answers_at", "close", "create_window", "delete_window", "export_window", "import_window"),
-                *("list_windows", "move_shard", "topology", "wait_until_ready", "window"),
-            ],
-        ),
-        (
-            sash_client.Window,
-            [
-                *(
-                    "add_aggregates",
-                    "admit",
-                    "answers_at",
-                    "bulk_admit",
-                    "bulk_evict",
-                    "bulk_insert",
-                    "commit",
-                    "describe",
-                    "entries",
-                    "insert",
-                ),
-                *("insert_stream", "keys", "last_write", "name", "producer", "punctuate", "query", "range_groups"),
-                *("range_query", "retract", "series", "series_groups", "spec", "stage", "update", "watch"),
-            ],
-        ),
-        (sash_client.Producer, ["acknowledged", "bulk_insert", "close", "flush", "insert", "result"]),
-    ],
-)
-def test_methods(cls, methods):
-    assert [name for name in dir(cls) if not name.startswith("_")] == methods
-    assert all(inspect.getdoc(getattr(cls, name)) for name in methods)
-
-
-def test_the_clients_do_not_import_the_service():
-    """But for windows inside Spark, which run the engine; the import contract says what of it."""
-    for package in (sash_client, sash_spark):
-        for path in sorted(Path(package.__file__).parent.glob("*.py")):
-            if path.name.startswith("sliding"):
-                continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                names = [node.module] if isinstance(node, ast.ImportFrom) else []
-                names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                assert "sash" not in [str(name).partition(".")[0] for name in names], path
+@pytest.mark.parametrize("package", [sash_client, sash_spark])
+def test_the_clients_do_not_import_the_service(package):
+    for path in sorted(Path(package.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert "sash" not in [str(name).partition(".")[0] for name in names], path
 
 
 def test_a_client_loads_no_more_than_it_needs():

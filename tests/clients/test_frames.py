@@ -1,6 +1,5 @@
 """Data frames of pandas and Polars and tables of Arrow: into windows, and out of series, answers and entries."""
 
-import subprocess
 import sys
 from datetime import UTC, datetime
 
@@ -274,6 +273,8 @@ def test_polars_has_no_seconds_beyond_its_milliseconds():
         (np.ma.MaskedArray([2**62, 0], [False, True]), [2**62, None], "Int64"),
         (np.ma.MaskedArray([1, 2], [False, False]), [1, 2], "int64"),
         (np.array([True, None], dtype=object), [True, None], "boolean"),
+        (np.array([-(2**63), None], dtype=object), [-(2**63), None], "Int64"),
+        (np.array([2**63 - 1, 2], dtype=object), [2**63 - 1, 2], "int64"),
         (np.array([1, 2.5], dtype=object), [1.0, 2.5], "float64"),
         (np.array(["a", None], dtype=object), ["a", None], TEXT),
         (np.array([b"\0", None], dtype=object), [b"\0", None], "object"),
@@ -360,22 +361,8 @@ async def test_the_client_for_asyncio(service):
         await sash.delete_window("async")
 
 
-def test_a_library_that_is_missing_is_named():
-    code = """
-import sys
-sys.modules.update(pandas=None, polars=None, pyarrow=None)
-import numpy as np
-from sash_client import Series
-series = Series(None, np.array([1]), 1, np.array([1]), {}, "us")
-for to in (series.to_pandas, series.to_polars, series.to_arrow):
-    try:
-        to()
-    except ModuleNotFoundError as error:
-        print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
-    assert done.stdout.splitlines() == [
-        "to_pandas needs pandas: pip install pandas",
-        "to_polars needs polars: pip install polars",
-        "to_arrow needs pyarrow: pip install pyarrow",
-    ]
+@pytest.mark.parametrize(("to", "package"), [("pandas", "pandas"), ("polars", "polars"), ("arrow", "pyarrow")])
+def test_a_library_that_is_missing_is_named(monkeypatch, to, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=f"^to_{to} needs {package}: pip install {package}$"):
+        getattr(series_of(), f"to_{to}")()

@@ -11,7 +11,9 @@ from loadtest.__main__ import main
 from loadtest.model import KEPT, Key, Summary, Wrong, check_answer
 from loadtest.options import EDGES, Options
 from sash_client import Client, NotFound
+from tests.support.certificates import Authority
 from tests.support.servers import running_service
+from tests.support.tokens import write_tokens
 from tests.support.waiting import wait_until
 
 OPERATIONS = {
@@ -22,24 +24,48 @@ OPERATIONS = {
     "watchers": ["insert", "watch", "change"],
     "soak": ["insert", "bulk-insert", "query", "range"],
 }
-MORE = {"keys": ["--tokens", "--tls"], "watchers": ["--tokens", "--tls"], "steady": ["--tokens", "--workers", "2"]}
 
 
-def load(*arguments):
-    command = [sys.executable, "-m", "loadtest", "--smoke", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    return done.returncode, done.stdout + done.stderr
+@pytest.fixture
+def load(capfd):
+    """Puts load on a service that runs; returns the exit status, and what all processes say."""
+
+    def load(target, address, *arguments):
+        status = main(["--smoke", "--target", target, "--address", address, *arguments])
+        said = capfd.readouterr()
+        return status, said.out + said.err
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A service that asks for a token, and speaks TLS only; where it is."""
+    folder, authority = tmp_path_factory.mktemp("guarded"), Authority("loadtest")
+    (ca := folder / "ca.pem").write_bytes(authority.pem)
+    cert, key = authority.give(folder)
+    tokens = write_tokens(folder / "tokens.yaml", {"loadtest": {"role": "admin"}})
+    with running_service(tls_cert=cert, tls_key=key, tokens=tokens) as service:
+        yield service.grpc_target, f"https://127.0.0.1:{service.rest_port}", "--ca", str(ca)
 
 
 @pytest.mark.parametrize(
     "scenario",
     [pytest.param(each, marks=pytest.mark.soak) if each in ("spike", "soak") else each for each in OPERATIONS],
 )
-def test_a_scenario(scenario, tmp_path):
+def test_a_scenario(load, service, guarded, scenario, tmp_path, monkeypatch):
     # The soak pauses between tasks. It and the spike do what `steady` does, with other users at other times.
     report = tmp_path / "report.html"
-    more = ["--report", str(report), *MORE.get(scenario, []), *["--tasks", "5"] * (scenario == "soak")]
-    status, said = load("--scenario", scenario, *more)
+    more = ["--scenario", scenario, "--report", str(report)]
+    if scenario == "keys":  # it starts a service of its own
+        command = [sys.executable, "-m", "loadtest", "--smoke", "--tokens", "--tls", *more]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        status, said = done.returncode, done.stdout + done.stderr
+    elif scenario in ("steady", "watchers"):
+        monkeypatch.setenv("SASH_TOKEN", "loadtest-token")
+        status, said = load(*guarded, *more, *["--workers", "2"] * (scenario == "steady"))
+    else:
+        status, said = load(service.grpc_target, service.rest_url, *more, *["--tasks", "5"] * (scenario == "soak"))
     assert status == 0, said
     assert "as pushed" in said
     lines = [line.split()[:2] for line in said.splitlines()]
@@ -49,7 +75,7 @@ def test_a_scenario(scenario, tmp_path):
             assert operation in report.read_text()
 
 
-def test_entries_of_others_fail_the_run():
+def test_entries_of_others_fail_the_run(load):
     with running_service() as service, Client(service.grpc_target) as client:
 
         def is_in():
@@ -62,7 +88,7 @@ def test_entries_of_others_fail_the_run():
         stranger = threading.Thread(target=wait_until, args=[is_in, 60])
         stranger.start()
         try:
-            status, said = load("--target", service.grpc_target, "--address", service.rest_url, "--edge", "connect")
+            status, said = load(service.grpc_target, service.rest_url, "--edge", "connect")
         finally:
             stranger.join()
     assert status == 1, said

@@ -21,6 +21,7 @@ from sash_engine.windows.window import Window
 from tests.support.clients import client_of
 from tests.support.connect_server import address_of
 from tests.support.pairs import FIELDS, bits, columns_of, every_aggregate
+from tests.support.profile import THOROUGH
 from tests.support.twins import a_share_of_examples
 
 KINDS = {
@@ -119,14 +120,16 @@ def test_a_pane_joins_its_entries_in_the_order_of_the_rows():
 
 RANDOM = {"quantile_float64", "quantile_int64"}
 """Sketches that draw random numbers where they have many values."""
+ROWS = 4500 if THOROUGH else 2600
+"""Of two keys: each has more than one block of 1,024."""
 
 
 @pytest.mark.parametrize(("part", "bulk"), [(0, 700), (1, 7), (2, 700)])
 def test_large_keys_have_the_blocks_of_a_live_window(part, bulk):
     """Bulks that have fewer than 512 entries of a key fill its blocks one after the other, whichever they are."""
     random = np.random.default_rng(part)
-    times, keys = np.sort(random.integers(0, 3000, 4500)).tolist(), random.integers(0, 2, 4500).tolist()
-    rows = list(zip(keys, times, random.integers(-999, 999, 4500).tolist(), strict=True))
+    times, keys = np.sort(random.integers(0, 3000, ROWS)).tolist(), random.integers(0, 2, ROWS).tolist()
+    rows = list(zip(keys, times, random.integers(-999, 999, ROWS).tolist(), strict=True))
     spec = spec_of("keys", part, 3)
     spec["aggregates"] = {name: each for name, each in spec["aggregates"].items() if name not in RANDOM}
     table, window = table_of(spec, [rows[row] for row in by_key(keys, times, random)]), Window(WindowSpec.parse(spec))

@@ -10,7 +10,7 @@ import pytest
 
 from sash_client import DeadlineExceeded, FailedPrecondition, PermissionDenied, SashClientError, Unavailable
 from sash_client.calls.owners import Owners
-from sash_client.calls.plans import Ask, Pause, Plan, Together
+from sash_client.calls.plans import Ask, Pause, Plan, Together, performed
 from sash_client.data.bulks import Columns
 from sash_client.errors import unreachable
 from sash_proto.v1 import windows_pb2 as pb
@@ -55,16 +55,7 @@ class Service:
         return pb.Topology(shards=SHARDS, processes=processes)
 
     def perform(self, plan: Plan[Any]) -> Any:
-        try:
-            step = next(plan)
-            while True:
-                assert isinstance(step, Ask)
-                try:
-                    step = plan.send(self.answer(step))
-                except SashClientError as error:
-                    step = plan.throw(error)
-        except StopIteration as end:
-            return end.value
+        return performed(plan, self.answer)
 
 
 @pytest.fixture

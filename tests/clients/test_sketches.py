@@ -154,6 +154,14 @@ def test_the_error_of_a_theta_sketch_is_as_stated():
     assert np.sqrt(np.mean((np.array(found) / 5000 - 1) ** 2)) == pytest.approx(1 / math.sqrt(256), rel=0.25)
 
 
+def test_a_set_of_which_no_hash_is_left_has_the_error_of_one_value():
+    monoid = monoids.ThetaSketch("int64", lg_k=5)
+    a, b = (ThetaSketch(answer_of(monoid, range(at, at + 1000))) for at in (0, 1000))
+    share = struct.unpack_from("<Q", bytes(a & b), 16)[0] / (2**63 - 1)
+    assert share < 0.1
+    assert ((a & b).estimate(), (a & b).error()) == (0.0, math.sqrt(1 - share) / share)
+
+
 # -------------------------------------------------------------------- naive Bayes
 
 

@@ -1,7 +1,7 @@
 """The client against a real service: arrays go in, answers come out, and they are the fold."""
 
 import math
-import socket
+import sys
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -117,11 +117,14 @@ def test_a_local_service_lives_as_long_as_its_block():
         client.wait_until_ready(0.1)
 
 
-def test_a_local_service_that_cannot_start_says_why():
+def test_a_local_service_that_cannot_start_says_why(tmp_path, monkeypatch):
+    (python := tmp_path / "python").write_text('#!/bin/sh\necho "cannot $*" >&2\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    asked = "-m sash.main serve --grpc-port 7 --rest-port 8 --data here"
     with (
-        socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(RuntimeError, match="cannot listen"),
-        local_service(grpc_port=taken.getsockname()[1], wait_s=600),
+        pytest.raises(RuntimeError, match=f"^sash serve did not start: cannot {asked}$"),
+        local_service(grpc_port=7, rest_port=8, data="here"),
     ):
         pass
 

@@ -9,7 +9,7 @@ from sash.durability.images import export as exports
 from sash.durability.journal import journal
 from sash.durability.recovery import recoverer
 from sash_engine.windows.batches.batch import Origin
-from tests.support.tiers import KINDS
+from tests.support.tiers import KINDS, kinds
 from tests.support.twins import Twins, spec
 
 
@@ -22,12 +22,7 @@ def impatient(monkeypatch):
         monkeypatch.setattr(module, "_RETRY_S", 0.01)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(kind, marks=() if kind in ("lmdb", "redis") else pytest.mark.soak, id=kind.replace(" ", "-"))
-        for kind in KINDS
-    ]
-)
+@pytest.fixture(params=kinds("lmdb", "redis"))
 def place(request, tmp_path):
     """What a tier of each kind keeps: `open` opens one on it. All are closed after the test."""
     opened = []

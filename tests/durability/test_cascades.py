@@ -13,6 +13,7 @@ from sash_engine.windows.spec.window import WindowSpec
 from sash_engine.windows.window import Window
 from tests.support.exports import imported
 from tests.support.stored import running, spec, write_both
+from tests.support.tiers import kinds
 from tests.windows.test_cascades import same_answers
 
 AGGREGATES = {
@@ -57,6 +58,7 @@ def compare(storage, expected):
     storage.find("requests").check_invariants(lambda monoid, a, b: monoid.lower(a) == monoid.lower(b))
 
 
+@pytest.mark.parametrize("place", kinds("lmdb"), indirect=True)
 async def test_cascades_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(11)
     server, storage = await running(*ALL, place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)

@@ -25,6 +25,7 @@ from tests.support.exports import imported
 from tests.support.historic import same_answers
 from tests.support.salvaged import Salvaged
 from tests.support.stored import running, write_both
+from tests.support.tiers import kinds
 from tests.support.twins import alike
 from tests.support.viewed import SUMS, names_in, requests, some_requests, twin_spec
 
@@ -48,6 +49,7 @@ def compare(storage, shown, kept):
     window.check_invariants(alike)
 
 
+@pytest.mark.parametrize("place", kinds("redis"), indirect=True)
 async def test_histories_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(11)
     shown, kept = twin(12), twin(200)

@@ -18,11 +18,13 @@ from tests.support.exports import GONE, changed, first_of, imported, imported_or
 from tests.support.known_model import KnownModel, applying, write
 from tests.support.salvaged import Salvaged
 from tests.support.stored import running
+from tests.support.tiers import kinds
 from tests.windows.test_known import DOCUMENT, check
 
 SPEC = WindowSpec.parse({**DOCUMENT, "slide": {"max_age": 100}, "history": 100_000})
 
 
+@pytest.mark.parametrize("place", kinds("lmdb"), indirect=True)
 async def test_answers_as_known_survive_restarts_and_crashes(place):
     rng, model, next_id, logged = random.Random(1), KnownModel(), 0, []
     keys = ["a", "b", "c"]

@@ -193,7 +193,7 @@ def singles(states):
     """Each root that is as it once was, or gone."""
     stored = states[-1]
     for key in roots_of(states):
-        for value in {state.get(key) for state in states} | {None}:
+        for value in dict.fromkeys([*(state.get(key) for state in states), None]):
             if value != stored.get(key):
                 yield {key: value}
 
@@ -346,11 +346,11 @@ async def test_nothing_is_lost_where_an_older_root_is_salvaged(key):
     told = await history()
     end, times, _ = told.moments[-1]
     states = told.server.store.states[:end]
-    for older in singles(states):
-        if key in older:
-            async with Salvaged(with_older(states[-1], older)) as salvaged:
-                assert salvaged.found.problems or salvaged.found.damages
-                assert salvaged.entries == {name: len(each) for name, each in times.items()}
+    several = [older for older in singles(states) if key in older]
+    for older in several if THOROUGH else several[::2]:
+        async with Salvaged(with_older(states[-1], older)) as salvaged:
+            assert salvaged.found.problems or salvaged.found.damages
+            assert salvaged.entries == {name: len(each) for name, each in times.items()}
 
 
 # ---------------------------------------------------------------- values in the place of others
@@ -422,8 +422,8 @@ async def test_the_store_has_values_of_all_kinds_and_is_answered_from():
 async def test_a_value_in_the_place_of_any_other_is_named_and_never_an_answer():
     server, models, stored, _ = await small_store()
     answered = set()
-    pairs = itertools.permutations(some_of(stored), 2)  # of those of a place every second one, in short runs
-    for place, other in itertools.islice(pairs, 0, None, 1 if THOROUGH else 2):
+    pairs = itertools.permutations(some_of(stored), 2)  # of those of a place every third one, in short runs
+    for place, other in itertools.islice(pairs, 0, None, 1 if THOROUGH else 3):
         error = await said_of(server, models, stored | {place: stored[other]})
         if error is None:
             answered.add(kind_of(place))
@@ -497,7 +497,8 @@ async def test_stores_have_different_ids():
 
 async def test_any_two_values_that_are_swapped_are_named_and_never_an_answer():
     server, models, stored, _ = await small_store()
-    for one, other in itertools.combinations(some_of(stored), 2):
+    pairs = itertools.combinations(some_of(stored), 2)
+    for one, other in itertools.islice(pairs, 0, None, 1 if THOROUGH else 2):
         error = await said_of(server, models, stored | {one: stored[other], other: stored[one]})
         assert error is not None or {kind_of(one), kind_of(other)} <= {"block/", "staged/"}, (one, other)
 

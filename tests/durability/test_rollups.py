@@ -13,6 +13,7 @@ from sash_engine.windows.window import Window
 from sash_wire.labels import join
 from tests.support.exports import imported
 from tests.support.stored import running, spec, write_both
+from tests.support.tiers import kinds
 from tests.support.viewed import SUMS
 from tests.windows.test_rollups import ask
 
@@ -48,6 +49,7 @@ def compare(window, plain):
     check_invariants(window)
 
 
+@pytest.mark.parametrize("place", kinds("redis"), indirect=True)
 async def test_rollups_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(7)
     server, storage = await running(SPEC, place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)

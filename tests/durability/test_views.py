@@ -42,6 +42,7 @@ from sash_engine.windows.window import Window
 from sash_wire.nulls import mark_of
 from tests.support.exports import imported
 from tests.support.stored import running, write_both
+from tests.support.tiers import kinds
 from tests.support.twins import alike
 from tests.support.viewed import SUMS, ask, names_in, questions_about, requests, some_requests, twin_spec
 
@@ -81,6 +82,7 @@ def compare(storage, expected):
     storage.find("requests").check_invariants(alike)
 
 
+@pytest.mark.parametrize("place", kinds("redis"), indirect=True)
 async def test_views_survive_restarts_and_crashes_on_each_tier(place):
     random = np.random.default_rng(11)
     server, storage = await running(SOURCE, place=place, cache_bytes=0, checkpoint_bytes=3000, store_entries=4)

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import zipfile
 from contextlib import suppress
 
 import grpc
@@ -238,7 +239,7 @@ def test_backup_and_restore(sash, service, client, demo, tmp_path):
 def files():
     """A service that does nothing but export and import."""
     servicer = Numbered()
-    servicer.files = {"a": b"x" * 2_500, "b": b"y" * 3 * 2**20}
+    servicer.files = {"a": b"x" * 2_500, "b": b"y" * 2**20}
     with serving(servicer) as port:
         yield servicer, Running(port, 0)
 
@@ -274,13 +275,35 @@ def test_files_that_fail_leave_nothing_behind(sash, files, tmp_path):
 def test_progress_is_a_line_that_grows_on_a_terminal(sash, files, tmp_path, monkeypatch):
     servicer, service = files
     plain = sash("backup", str(tmp_path / "all"), service=service).err
-    assert plain == "a: 2,500 bytes\nb: 3.0 MiB\n"
+    assert plain == "a: 2,500 bytes\nb: 1.0 MiB\n"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     lines = sash("backup", str(tmp_path / "all"), service=service).err.split("\n")[:-1]
-    assert [line.split("\x1b[K")[-1] for line in lines] == ["a: 2,500 bytes", "b: 3.0 MiB"]
+    assert [line.split("\x1b[K")[-1] for line in lines] == ["a: 2,500 bytes", "b: 1.0 MiB"]
     servicer.files.clear()
     assert sash("restore", str(tmp_path / "all"), service=service).out == "2 of 2 windows are restored\n"
-    assert len(servicer.files["b"]) == 3 * 2**20
+    assert len(servicer.files["b"]) == 2**20
+
+
+def test_progress_says_how_much_is_done_of_all(sash, service, client, demo, tmp_path, monkeypatch):
+    client.create_window(SPEC.replace("demo", "other")).insert(7, 1.0, key="JFK")
+    path = str(tmp_path / "all.sash")
+    sash("backup", path, service=service)
+    monkeypatch.setattr("sash_cli.output._LINE_S", -1.0)
+
+    def shares(*words):
+        lines = sash(*words, service=service).err.splitlines()
+        return [(found[1], found[2]) for line in lines if (found := re.match(r"(\w+): +(\d+)% ", line))]
+
+    assert set(shares("backup", path)) == {("demo", "0"), ("other", "75")}
+    for name in ("demo", "other"):
+        client.delete_window(name)
+    told = shares("restore", path)
+    with zipfile.ZipFile(path) as archive:  # the list of windows is its last member, and is read before all
+        sizes = [each.file_size for each in archive.infolist()]
+    assert told[-1] == ("other", f"{sum(sizes[:2]) / sum(sizes):.0%}".removesuffix("%"))
+    assert [int(share) for _, share in told] == sorted(int(share) for _, share in told)
+    client.delete_window("other")
+    assert not shares("restore", path, "--only", "other")
 
 
 def test_a_window_through_a_pipe(files, tmp_path):

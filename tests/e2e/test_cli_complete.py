@@ -4,12 +4,12 @@ import os
 import shlex
 import socket
 import subprocess
-import sys
 
 import pytest
 
 from sash_cli import options
 from sash_client import Client
+from tests.support.forked import command
 from tests.support.servers import WAIT_S, running_service
 
 SPEC = {"keyed": True, "aggregates": {"n": {"function": "count"}}}
@@ -72,9 +72,7 @@ def test_zsh(complete, patient, service, monkeypatch):
 
 
 def test_bash(tmp_path):
-    command = tmp_path / "sash"
-    command.write_text(f"#!{sys.executable}\nfrom sash.main import run\nrun()\n")
-    command.chmod(0o755)
+    forks = command(tmp_path)
     script = """
         eval "$(sash --show-completion bash)"
         COMP_WORDS=(sash data pun) COMP_CWORD=2
@@ -83,7 +81,8 @@ def test_bash(tmp_path):
     """
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     environment["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=240)
+    asked = {"env": environment, "pass_fds": [forks], "capture_output": True, "text": True, "timeout": WAIT_S}
+    done = subprocess.run(["bash", "-c", script], **asked)
     assert (done.stdout.split(), done.stderr) == (["punctuate"], "")
 
 

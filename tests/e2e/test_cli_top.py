@@ -195,6 +195,7 @@ def test_metrics_that_cannot_be_read_are_one_line(sash, url, said):
         ("sash.example:9999", True, "https://sash.example:7071/metrics"),
         ("::1", False, "http://[::1]:7071/metrics"),
         ("dns:///localhost:7070", False, "http://localhost:7071/metrics"),
+        ("https://[::1]:8080", True, "https://[::1]:8080/metrics"),
     ],
 )
 def test_the_address_follows_from_the_target(target, secure, url):

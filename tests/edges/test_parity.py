@@ -2,12 +2,13 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import example
+from hypothesis import example, settings
 from hypothesis import given as given_
 from hypothesis import strategies as st
 
 from tests.support.arrow import ARROW
 from tests.support.edges import edge_of
+from tests.support.profile import THOROUGH
 from tests.support.shown import ADDED, AGGREGATES, FIELDS, SPECIALS
 
 # With an aggregate that depends on the order of entries, which several keys together do not have; and without one.
@@ -212,6 +213,7 @@ good_row = st.tuples(
 )
 
 
+@settings(max_examples=settings.default.max_examples if THOROUGH else 8)
 @given_(rows=st.lists(good_row, min_size=1, max_size=5), time=times)
 def test_a_retry_over_another_edge_is_known_and_other_data_refused(edges, rows, time):
     rest, grpc = edges.values()

@@ -21,6 +21,7 @@ def values(ask: Ask, query: str, at: float = T + 600) -> dict[str, str]:
 def test_the_health_check_of_grafana(ask: Ask, http: httpx.Client) -> None:
     found = ask("query", query="1+1", time="2023-11-14T22:13:20Z")
     assert found.headers["content-type"] == "application/json"
+    assert found.headers["content-length"] == str(len(found.content))
     assert found.json() == {"status": "success", "data": {"resultType": "scalar", "result": [T, "2"]}}
     info = http.get("/prometheus/api/v1/status/buildinfo").json()["data"]
     assert info["version"] == "2.42.0"

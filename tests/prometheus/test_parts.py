@@ -10,6 +10,7 @@ import pytest
 
 from tests.prometheus.conftest import T, create
 from tests.prometheus.test_remote_write import HEADERS, URL, body_of
+from tests.support.profile import THOROUGH
 from tests.support.servers import running_service
 
 FLIGHTS = [("JFK", "AA", 5.0), ("JFK", "B6", 7.0), ("LGA", "AA", 11.0), ("", "AA", 13.0), ("a|b", "", 17.0)]
@@ -91,25 +92,32 @@ def test_aggregations_by_parts(http: httpx.Client, path: str) -> None:
     assert by("sum by (nothing) (flights:n)") == {(): "5"}
 
 
-@pytest.mark.parametrize("path", ["query", "query_range"])
-@pytest.mark.parametrize(
-    "selector",
-    [
-        "flights:total",
-        'flights:n{airport!="JFK"}',
-        'flights:n{airport=~".*"} offset 10s',
-        f"flights:n @ {T + 45}",
-        'flights:total{__lookback__="1m"}',
-        "rate(flights:n[1m])",
-        "(increase(flights:total[5m]))",
-        'flights:n{airport="nowhere"}',
-        'flights:n{other="x"}',
-        'flights:n{airport="JFK" or carrier=""}',
-        "flights:highest",
-        "flights:lowest",
-    ],
-)
-@pytest.mark.parametrize("modifier", ["", "by (carrier)", "by (nothing)", "without (airport)", "by (airport, carrier)"])
+SELECTORS = [
+    "flights:total",
+    'flights:n{airport!="JFK"}',
+    'flights:n{airport=~".*"} offset 10s',
+    f"flights:n @ {T + 45}",
+    'flights:total{__lookback__="1m"}',
+    "rate(flights:n[1m])",
+    "(increase(flights:total[5m]))",
+    'flights:n{airport="nowhere"}',
+    'flights:n{other="x"}',
+    'flights:n{airport="JFK" or carrier=""}',
+    "flights:highest",
+    "flights:lowest",
+]
+MODIFIERS = ["", "by (carrier)", "by (nothing)", "without (airport)", "by (airport, carrier)"]
+GROUPED = [
+    (selector, modifier, path)
+    for i, selector in enumerate(SELECTORS)
+    for j, modifier in enumerate(MODIFIERS)
+    for k, path in enumerate(("query", "query_range"))
+    if THOROUGH or (i + j + k) % 2
+]
+"""Each selector, and each modifier, on both paths; not all of them with each other."""
+
+
+@pytest.mark.parametrize(("selector", "modifier", "path"), GROUPED)
 def test_groups_of_keys_are_what_their_keys_are_together(
     http: httpx.Client, selector: str, modifier: str, path: str
 ) -> None:

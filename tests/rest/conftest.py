@@ -70,26 +70,12 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-@pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
-    """The connections that are made, in order."""
-    found = list[Connection]()
-    make = Connection.connection_made
-
-    def noted(self: Connection, transport: Any) -> None:
-        make(self, transport)
-        found.append(self)
-
-    monkeypatch.setattr(Connection, "connection_made", noted)
-    return found
-
-
 @contextmanager
-def held_by_a_write(running: Running) -> Iterator[Callable[[], None]]:
-    """A long write holds the window `w`; what is given ends it, as the end of the block does."""
+def held_by_a_write(running: Running, window: str = "w") -> Iterator[Callable[[], None]]:
+    """A long write holds a window; what is given ends it, as the end of the block does."""
     plane: Any = running.plane
     with ExitStack() as held:
-        running.on_loop(lambda: held.enter_context(plane._windows._storage.store.lock("w").exclusive()))
+        running.on_loop(lambda: held.enter_context(plane._windows._storage.store.lock(window).exclusive()))
         end = held.pop_all()
         held.callback(lambda: running.on_loop(end.close))
         yield lambda: running.on_loop(end.close)

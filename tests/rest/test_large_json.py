@@ -159,8 +159,18 @@ def test_nan_without_quotation_marks_is_explained():
         finished(parse_long_json(b'{"time":[1,2,3,4,5,NaN,7]}'))
 
 
+@pytest.fixture
+def steps_as_they_are():
+    """Bodies of megabytes are not read in pieces of seven bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_json, "_PIECE_BYTES", 1 << 16)
+        patch.setattr(large_json, "_FEW", 64)
+        patch.setattr(large_json, "_LONG_TEXT", 1 << 12)
+        yield patch
+
+
 @pytest.mark.parametrize("each", [b"{}", b"[]", b"[1]", b'{"a":1}'])
-def test_lists_of_lists_and_objects_are_refused_before_they_are_parsed(each, monkeypatch):
+def test_lists_of_lists_and_objects_are_refused_before_they_are_parsed(each, steps_as_they_are, monkeypatch):
     """Six megabytes of them held the event loop for 0.7 s."""
     monkeypatch.setattr(large_json, "parse_json", None)
     body = b'{"time":[' + b",".join([each] * (VALUES_MAX + 1)) + b"]}"
@@ -170,9 +180,8 @@ def test_lists_of_lists_and_objects_are_refused_before_they_are_parsed(each, mon
 
 
 @pytest.fixture
-def parsed_bytes(monkeypatch):
-    """How many bytes each call of the parser has, with steps as they are."""
-    monkeypatch.undo()
+def parsed_bytes(steps_as_they_are):
+    """How many bytes each call of the parser has."""
     found = []
     real = large_json.orjson.loads
 
@@ -180,13 +189,9 @@ def parsed_bytes(monkeypatch):
         found.append(len(data))
         return real(data)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large_json, "_PIECE_BYTES", 1 << 16)
-        patch.setattr(large_json, "_FEW", 64)
-        patch.setattr(large_json, "_LONG_TEXT", 1 << 12)
-        for module in (large_json, bodies):
-            patch.setattr(module.orjson, "loads", loads)
-        yield found
+    for module in (large_json, bodies):
+        steps_as_they_are.setattr(module.orjson, "loads", loads)
+    return found
 
 
 TEXT = b'"' + b"x" * 1_000_000 + b'"'
@@ -233,7 +238,7 @@ def test_long_texts_are_parsed_one_by_one(body, parsed_bytes):
     assert sum(parsed_bytes) < len(body) + 10_000
 
 
-def test_many_names_and_short_lists_are_refused():
+def test_many_names_and_short_lists_are_refused(steps_as_they_are):
     for body in (
         b"{" + b",".join(b'"%d":1' % i for i in range(VALUES_MAX)) + b"}",
         b'{"a":[1],' + b",".join(b'"%d":[]' % i for i in range(VALUES_MAX // 2)) + b"}",
@@ -243,7 +248,7 @@ def test_many_names_and_short_lists_are_refused():
             finished(parse_long_json(body))
 
 
-def test_a_body_without_columns_has_fewer_values():
+def test_a_body_without_columns_has_fewer_values(steps_as_they_are):
     body = b'{"stages":[' + b",".join([b"1"] * LISTED_MAX) + b"]}"
     assert finished(parse_long_json(body)) == {"stages": [1] * LISTED_MAX}
     with pytest.raises(InvalidArgument, match="too many values") as error:

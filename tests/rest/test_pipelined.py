@@ -6,7 +6,6 @@ Commits are held by the tests: what is answered, begun and applied meanwhile doe
 import socket
 import struct
 import threading
-from contextlib import contextmanager
 
 import orjson
 import pytest
@@ -15,6 +14,7 @@ from sash import calls
 from sash.rest.connection import PIPELINED_MAX
 from sash.tiers.lmdb import LmdbTier
 from tests.rest.conftest import held_by_a_write
+from tests.support.raw_http import asking, next_of, statuses
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
 
@@ -70,34 +70,16 @@ def held(monkeypatch, tmp_path, connections):
             let.set()
 
 
-@contextmanager
-def connected(running):
-    with socket.create_connection(("127.0.0.1", running.rest_port), WAIT_S) as client:
-        yield client
-
-
-def next_of(answers):
-    """The next answer: its status, and its document."""
-    status = int(answers.readline().split()[1])
-    size = 0
-    while (line := answers.readline()) != b"\r\n":
-        name, _, value = line.partition(b":")
-        size = int(value) if name.lower() == b"content-length" else size
-    return status, orjson.loads(answers.read(size) or b"null")
-
-
 @pytest.mark.parametrize("insert", [rest_insert, connect_insert])
 def test_inserts_of_one_connection_share_a_commit(held, insert):
     """Each waited for the commit of the one before it."""
-    with connected(held.running) as client:
-        client.sendall(b"".join(map(insert, range(40))))
+    with asking(held.running, b"".join(map(insert, range(40)))) as (_, answers):
         wait_until(lambda: held.entries == 40)
         before = len(held.commits)
         held.let.set()
-        with client.makefile("rb") as answers:
-            for _ in range(40):
-                status, answer = next_of(answers)
-                assert (status, int(answer["inserted"])) == (200, 1)
+        for _ in range(40):
+            status, answer = next_of(answers)
+            assert (status, int(orjson.loads(answer)["inserted"])) == (200, 1)
         assert len(held.commits) - before <= 2  # the first insert alone, and all others
 
 
@@ -105,21 +87,22 @@ def test_answers_come_in_the_order_of_requests(held):
     """Whatever they ask: a question sees the writes before it, and none behind it."""
     wrong = asked(b"/v1/windows/w/insert", b'{"time": "x"}')
     sent = [rest_insert(0), QUERY, wrong, rest_insert(1), QUERY, b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\n\r\n"]
-    with connected(held.running) as client:
-        client.sendall(b"".join([*sent, connect_insert(2), QUERY]))
+    with asking(held.running, b"".join([*sent, connect_insert(2), QUERY])) as (_, answers):
         wait_until(lambda: held.entries == 3)
         held.let.set()
-        with client.makefile("rb") as answers:
-            found = [next_of(answers) for _ in range(8)]
+        found = [next_of(answers) for _ in range(8)]
     assert [status for status, _ in found] == [200, 200, 400, 200, 200, 404, 200, 200]
-    assert [found[i][1]["answers"][0]["aggregates"]["all"] for i in (1, 4, 7)] == [[0.0], [0.0, 1.0], [0.0, 1.0, 2.0]]
+    assert [orjson.loads(found[i][1])["answers"][0]["aggregates"]["all"] for i in (1, 4, 7)] == [
+        [0.0],
+        [0.0, 1.0],
+        [0.0, 1.0, 2.0],
+    ]
 
 
 def test_what_follows_a_refused_request_waits_for_its_answer(held, connections):
     """Refusals have no place among the calls in progress, and would be without number."""
     refused = QUERY.replace(b"localhost", b"example.org")
-    with connected(held.running) as client:
-        client.sendall(rest_insert(0) + refused + rest_insert(1) + rest_insert(2))
+    with asking(held.running, rest_insert(0) + refused + rest_insert(1) + rest_insert(2)) as (_, answers):
         wait_until(lambda: connections and len(connections[0]._exchanges) == 4 and connections[0]._exchanges[1].begun)
         assert held.running.on_loop(lambda: [each.begun for each in connections[0]._exchanges]) == [
             True,
@@ -128,14 +111,12 @@ def test_what_follows_a_refused_request_waits_for_its_answer(held, connections):
             False,
         ]
         held.let.set()
-        with client.makefile("rb") as answers:
-            assert [next_of(answers)[0] for _ in range(4)] == [200, 421, 200, 200]
+        assert statuses(answers, 4) == [200, 421, 200, 200]
 
 
 def test_nothing_is_answered_before_what_was_asked_first(held):
     """A question is answered behind the write that it saw, which may not be durable yet."""
-    with connected(held.running) as client:
-        client.sendall(rest_insert(0) + QUERY)
+    with asking(held.running, rest_insert(0) + QUERY) as (client, _):
         wait_until(lambda: held.entries == 1)
         client.settimeout(0.05)
         with pytest.raises(TimeoutError):
@@ -143,14 +124,12 @@ def test_nothing_is_answered_before_what_was_asked_first(held):
 
 
 def test_so_many_are_begun_and_no_more(held, connections):
-    with connected(held.running) as client:
-        client.sendall(b"".join(map(rest_insert, range(3 * PIPELINED_MAX))))
+    with asking(held.running, b"".join(map(rest_insert, range(3 * PIPELINED_MAX)))) as (_, answers):
         wait_until(lambda: connections and connections[0]._read_paused and held.entries >= PIPELINED_MAX)
         most = held.running.on_loop(lambda: len(connections[0]._exchanges))
         assert PIPELINED_MAX <= held.entries <= most < PIPELINED_MAX + 50  # those of one part, of 4 KiB
         held.let.set()
-        with client.makefile("rb") as answers:
-            assert {next_of(answers)[0] for _ in range(3 * PIPELINED_MAX)} == {200}
+        assert set(statuses(answers, 3 * PIPELINED_MAX)) == {200}
     assert held.entries == 3 * PIPELINED_MAX
 
 
@@ -159,66 +138,59 @@ OLD = rest_insert(1, b"connection: keep-alive\r\n").replace(b"HTTP/1.1", b"HTTP/
 
 @pytest.mark.parametrize("last", [rest_insert(1, CLOSES), OLD], ids=["close", "HTTP/1.0"])
 def test_what_follows_the_last_request_of_a_connection_does_not_begin(held, connections, last):
-    with connected(held.running) as client:
-        client.sendall(rest_insert(0) + last + rest_insert(2))
+    with asking(held.running, rest_insert(0) + last + rest_insert(2)) as (_, answers):
         wait_until(lambda: held.entries == 2)
         held.let.set()
-        with client.makefile("rb") as answers:
-            assert [next_of(answers)[0] for _ in range(2)] == [200, 200]
-            assert answers.read() == b""
+        assert statuses(answers, 2) == [200, 200]
+        assert answers.read() == b""
     assert held.entries == 2
 
 
 def test_a_body_that_arrives_in_parts_is_waited_for(held, connections):
     """Also where its head came behind a write that waits for the tier."""
     second = rest_insert(1)
-    with connected(held.running) as client:
-        client.sendall(rest_insert(0) + second[:-5])
+    with asking(held.running, rest_insert(0) + second[:-5]) as (client, answers):
         wait_until(lambda: connections and len(connections[0]._exchanges) == 2)
         assert not connections[0]._exchanges[1].begun
         assert held.entries == 1
         client.sendall(second[-5:] + rest_insert(2))
         wait_until(lambda: held.entries == 3)
         held.let.set()
-        with client.makefile("rb") as answers:
-            assert {next_of(answers)[0] for _ in range(3)} == {200}
+        assert set(statuses(answers, 3)) == {200}
 
 
 def test_a_request_that_waits_for_a_window_lets_none_overtake_it(held, connections):
     """It is not applied yet, so what follows must not be, either."""
     held.let.set()
-    with held_by_a_write(held.running) as end, connected(held.running) as client:
-        client.sendall(b"".join(map(rest_insert, range(5))))
+    sent = b"".join(map(rest_insert, range(5)))
+    with held_by_a_write(held.running) as end, asking(held.running, sent) as (client, answers):
         wait_until(lambda: connections and len(connections[0]._exchanges) == 5)
         assert held.running.on_loop(lambda: [each.begun for each in connections[0]._exchanges]) == [True] + 4 * [False]
         end()
-        with client.makefile("rb") as answers:
-            assert {next_of(answers)[0] for _ in range(5)} == {200}
-            client.sendall(QUERY)
-            assert next_of(answers)[1]["answers"][0]["aggregates"]["all"] == [0.0, 1.0, 2.0, 3.0, 4.0]
+        assert set(statuses(answers, 5)) == {200}
+        client.sendall(QUERY)
+        assert orjson.loads(next_of(answers)[1])["answers"][0]["aggregates"]["all"] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_client_that_waits_to_be_told_to_continue_is_told_so_in_its_turn(held, connections):
     """Its request does not begin before: it would wait for a body that the client does not send."""
     head, body = rest_insert(1, b"expect: 100-continue\r\n").split(b"\r\n\r\n")
-    with held_by_a_write(held.running) as end, connected(held.running) as client:
-        client.sendall(rest_insert(0) + head + b"\r\n\r\n")
+    sent = rest_insert(0) + head + b"\r\n\r\n"
+    with held_by_a_write(held.running) as end, asking(held.running, sent) as (client, answers):
         wait_until(lambda: connections and len(connections[0]._exchanges) == 2)
         end()
         wait_until(lambda: held.entries == 1)
         wait_until(lambda: connections[0]._exchanges[0].may_be_followed)
         assert not held.running.on_loop(lambda: connections[0]._exchanges[1].begun)
         held.let.set()
-        with client.makefile("rb") as answers:
-            assert next_of(answers)[0] == 200
-            assert (answers.readline(), answers.readline()) == (b"HTTP/1.1 100 Continue\r\n", b"\r\n")
-            client.sendall(body)
-            assert next_of(answers)[0] == 200
+        assert next_of(answers)[0] == 200
+        assert (answers.readline(), answers.readline()) == (b"HTTP/1.1 100 Continue\r\n", b"\r\n")
+        client.sendall(body)
+        assert next_of(answers)[0] == 200
 
 
 def test_writes_go_on_when_their_client_goes(held, connections):
-    with connected(held.running) as client:
-        client.sendall(b"".join(map(rest_insert, range(10))))
+    with asking(held.running, b"".join(map(rest_insert, range(10)))) as (client, _):
         wait_until(lambda: held.entries == 10)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it is gone at once
     wait_until(lambda: not connections[0]._exchanges)
@@ -229,11 +201,9 @@ def test_writes_go_on_when_their_client_goes(held, connections):
 
 
 def test_a_client_that_says_no_more_gets_all_answers(held):
-    with connected(held.running) as client:
-        client.sendall(b"".join(map(rest_insert, range(10))))
+    with asking(held.running, b"".join(map(rest_insert, range(10)))) as (client, answers):
         client.shutdown(socket.SHUT_WR)
         wait_until(lambda: held.entries == 10)
         held.let.set()
-        with client.makefile("rb") as answers:
-            assert {next_of(answers)[0] for _ in range(10)} == {200}
-            assert answers.read() == b""
+        assert set(statuses(answers, 10)) == {200}
+        assert answers.read() == b""

@@ -12,7 +12,8 @@ from sash_engine.errors import Unavailable
 from sash_proto.v1 import windows_pb2 as pb
 from tests.rest.conftest import held_by_a_write
 from tests.rest.test_whole import ask, request
-from tests.support.servers import WAIT_S, running_service
+from tests.support.raw_http import connected
+from tests.support.servers import running_service
 from tests.support.tokens import write_tokens
 from tests.support.waiting import wait_until
 
@@ -132,7 +133,7 @@ def test_a_request_in_parts_is_answered_the_same(service, case, size):
     """Its head and its body end anywhere in what is received."""
     data = same(QUICK[case])
     (found,) = ask(service, data)
-    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
+    with connected(service) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for a in range(0, len(data), size):
             client.sendall(data[a : a + size])
@@ -158,8 +159,7 @@ def test_a_body_in_parts_has_a_task(service, answered, monkeypatch):
 
     monkeypatch.setattr(Connection, "_begin", noted)
     data = post(INSERT, entry(5))
-    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
-        client.sendall(data[:-9])
+    with connected(service, data[:-9]) as client:
         wait_until(lambda: begun)
         client.sendall(data[-9:])
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
@@ -220,8 +220,7 @@ def test_a_call_that_waits_goes_on_as_it_began(service, answered, case):
     """A long write holds the window when the call begins."""
     quickly(service, answered, QUICK["insert"])
     answered.clear()
-    with held_by_a_write(service) as end, socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as client:
-        client.sendall(QUICK[case])
+    with held_by_a_write(service) as end, connected(service, QUICK[case]) as client:
         wait_until(lambda: answered)
         end()
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
@@ -316,7 +315,7 @@ def test_a_large_body_has_memory_set_aside(lone, answered):
 
 
 def test_who_reads_no_answers_gets_no_more_of_them(lone, answered, connections):
-    with socket.create_connection(("127.0.0.1", lone.rest_port), WAIT_S) as client:
+    with connected(lone) as client:
         wait_until(lambda: connections)
         lone.on_loop(connections[0].pause_writing)  # as the transport does when its buffer is full
         client.sendall(QUESTION)
@@ -328,8 +327,7 @@ def test_who_reads_no_answers_gets_no_more_of_them(lone, answered, connections):
 
 def test_a_connection_that_waits_takes_nothing_more(lone, connections):
     """A call that waits for its caller to go has it read on."""
-    with held_by_a_write(lone) as end, socket.create_connection(("127.0.0.1", lone.rest_port), WAIT_S) as client:
-        client.sendall(QUESTION * 200)
+    with held_by_a_write(lone) as end, connected(lone, QUESTION * 200) as client:
         wait_until(lambda: connections and connections[0]._waiting)
 
         def received_more():
@@ -346,8 +344,7 @@ def test_a_connection_that_waits_takes_nothing_more(lone, connections):
 
 def test_a_connection_beyond_the_limit_is_for_monitors(answered):
     with running_service(max_connections=1) as running:
-        with socket.create_connection(("127.0.0.1", running.rest_port), WAIT_S) as first:
-            first.sendall(post("/v1/windows", orjson.dumps(SPEC)))
+        with connected(running, post("/v1/windows", orjson.dumps(SPEC))) as first:
             assert first.recv(65536).startswith(b"HTTP/1.1 201")
             first.sendall(QUESTION)
             assert first.recv(65536).startswith(b"HTTP/1.1 200")
@@ -384,7 +381,7 @@ def test_a_quick_question_corrects_what_its_caller_was_charged(lone, answered, m
 
 def test_quick_answers_have_the_date_of_their_second(lone, answered, connections, monkeypatch):
     monkeypatch.setattr(Turns, "pays", lambda *_, **__: False)
-    with socket.create_connection(("127.0.0.1", lone.rest_port), WAIT_S) as client:
+    with connected(lone) as client:
         wait_until(lambda: connections)
         for date in (b"the first", b"the second"):
 

@@ -31,7 +31,7 @@ def bulk(names, long=3):
 
 MESSAGES = [
     bulk(0),
-    bulk(9, long=200),
+    bulk(9, long=20),
     pb.Strings(dictionary=["ab"] * 9 + ["abc"] * 5 + ["", "a", "ab"]),
     pb.QueryRequest(window="w", keys=["ab"] * 7, lookbacks=["5m"] * 7 + ["10m"]),
     pb.StageBatchRequest(entries=bulk(5), query="q", batch=0),

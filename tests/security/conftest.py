@@ -2,14 +2,16 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 
-from sash.rest.connection import Connection
 from tests.support.connect_server import address_of
 from tests.support.servers import Running, running_service
 from tests.support.tokens import bearer, write_tokens
+from tests.support.waiting import wait_until
 
 TOKENS = {
     "reader": {"role": "read", "windows": ["seen*"]},
@@ -56,25 +58,59 @@ def with_windows(running: Running) -> None:
         assert response.status_code == 201, response.text
 
 
-@pytest.fixture
-def made(monkeypatch):
-    """The connections of HTTP that a service of this process gets."""
-    make, found = Connection.connection_made, []
-
-    def noted(self, transport):
-        make(self, transport)
-        found.append(self)
-
-    monkeypatch.setattr(Connection, "connection_made", noted)
-    return found
-
-
 @contextlib.contextmanager
 def windowed(**settings) -> Iterator[Running]:
     """A service with a window `w`."""
     with running_service(**settings) as running:
         new_window(running.http())
         yield running
+
+
+def ending(call):
+    """The code and the details of the end of a call of gRPC; "OK" where it goes on."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+    return "OK", ""
+
+
+@contextlib.contextmanager
+def going_on(*calls) -> Iterator[Callable[[], None]]:
+    """Make calls again and again meanwhile, each kind on a thread of its own. None may fail.
+
+    Args:
+        calls: generators, which make a call before each `yield`.
+
+    Yields:
+        what waits until all of them have been made again.
+    """
+    counts, stop, failed = [0] * len(calls), threading.Event(), []
+
+    def repeat(number):
+        try:
+            for _ in calls[number]():
+                counts[number] += 1
+                if stop.is_set():
+                    return
+        except Exception as error:
+            failed.append(error)
+            stop.set()
+
+    def all_go_on():
+        before = list(counts)
+        wait_until(lambda: stop.is_set() or all(now > then + 1 for now, then in zip(counts, before, strict=True)))
+
+    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    try:
+        yield all_go_on
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(120)
+    assert not failed
 
 
 def new_window(http, name="w", **more) -> None:

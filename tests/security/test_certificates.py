@@ -12,7 +12,7 @@ from sash_engine.clock import ManualClock
 from sash_engine.errors import InvalidArgument, Unauthenticated
 from sash_proto.v1 import windows_pb2 as pb
 from sash_proto.v1 import windows_pb2_grpc as pb_grpc
-from tests.security.conftest import SPEC
+from tests.security.conftest import SPEC, ending
 from tests.security.test_tls import https
 from tests.support.certificates import Authority
 from tests.support.servers import running_service
@@ -65,15 +65,6 @@ def stub_of(made, subject):
         yield pb_grpc.WindowsStub(channel)
 
 
-def code_of(call):
-    """How a call of gRPC ends."""
-    try:
-        call()
-    except grpc.RpcError as error:
-        return error.code().name
-    return "OK"
-
-
 def http(made, subject):
     running, ca, certificates, _ = made
     return https(running, ca, certificates[subject])
@@ -116,9 +107,9 @@ def test_rights_of_a_certificate_on_both_ports(made, subject, reads, writes):
         if reads:
             assert [window.spec.name for window in stub.ListWindows(pb.ListWindowsRequest()).windows] == ["seen"]
         codes = {
-            "query": code_of(lambda: stub.Query(pb.QueryRequest(window="seen", key="a"))),
-            "hidden": code_of(lambda: stub.Query(pb.QueryRequest(window="hidden", key="a"))),
-            "insert": code_of(lambda: stub.Insert(pb.InsertRequest(window="seen", time=2, key="a", value=1.5))),
+            "query": ending(lambda: stub.Query(pb.QueryRequest(window="seen", key="a")))[0],
+            "hidden": ending(lambda: stub.Query(pb.QueryRequest(window="hidden", key="a")))[0],
+            "insert": ending(lambda: stub.Insert(pb.InsertRequest(window="seen", time=2, key="a", value=1.5)))[0],
         }
     denied = "PERMISSION_DENIED" if reads else "UNAUTHENTICATED"
     assert codes == {"query": "OK" if reads else denied, "hidden": denied, "insert": "OK" if writes else denied}
@@ -137,7 +128,7 @@ def test_streams_of_grpc(made, subject):
             if subject == "uri":
                 assert call()
                 continue
-            assert code_of(call) == "UNAUTHENTICATED"
+            assert ending(call)[0] == "UNAUTHENTICATED"
 
 
 def test_a_token_goes_before_the_certificate(made):
@@ -155,7 +146,7 @@ def test_a_certificate_has_quotas(made):
         assert web.get("/v1/windows").status_code == 200
         refused = web.get("/v1/windows")
         assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
-        assert code_of(lambda: stub.ListWindows(pb.ListWindowsRequest())) == "RESOURCE_EXHAUSTED"
+        assert ending(lambda: stub.ListWindows(pb.ListWindowsRequest()))[0] == "RESOURCE_EXHAUSTED"
 
 
 def test_a_watch_ends_and_an_open_connection_is_refused_when_the_entry_goes(made):
@@ -167,7 +158,7 @@ def test_a_watch_ends_and_an_open_connection_is_refused_when_the_entry_goes(made
         write_tokens(tokens, {name: entry for name, entry in ENTRIES.items() if name != "reader"})
         try:
             wait_until(lambda: web.get("/v1/windows/seen").status_code == 401)
-            assert code_of(lambda: list(watch)) == "UNAUTHENTICATED"
+            assert ending(lambda: list(watch))[0] == "UNAUTHENTICATED"
         finally:
             write_tokens(tokens, ENTRIES)
         wait_until(lambda: web.get("/v1/windows/seen").status_code == 200)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 
 import pytest
 
 from sash.rest.connection import Connection, Receiving
+from tests.rest.conftest import held_by_a_write
 from tests.security.conftest import COUNT, new_window, rejected
-from tests.support.raw_http import connected, next_of, rest_of
+from tests.support.raw_http import asking, connected, next_of, rest_of, statuses
 from tests.support.servers import json_head, running_service, service_process
 from tests.support.tokens import write_tokens
 from tests.support.waiting import wait_until
@@ -63,30 +63,6 @@ def arriving(monkeypatch):
         monkeypatch.setattr(Connection, "data_received", received)
 
     return in_parts
-
-
-@contextlib.contextmanager
-def asking(running, sent):
-    """A connection on which something is sent, and the answers."""
-    with connected(running) as connection, connection.makefile("rb") as answers:
-        with contextlib.suppress(ConnectionError):
-            connection.sendall(sent)
-        yield connection, answers
-
-
-def statuses(answers, count):
-    return [next_of(answers)[0] for _ in range(count)]
-
-
-@contextlib.contextmanager
-def busy(running):
-    """While this is open, questions wait."""
-    held = running.on_loop(lambda: running.plane._windows._storage.store.lock("w").exclusive())
-    running.on_loop(held.__enter__)
-    try:
-        yield
-    finally:
-        running.on_loop(lambda: held.__exit__(None, None, None))
 
 
 @pytest.mark.parametrize(
@@ -149,16 +125,16 @@ def test_few_requests_wait_for_others_on_a_connection(running, arriving, monkeyp
     assert 0 < max(most) < 100
 
 
-def test_a_head_is_not_slow_while_the_service_does_not_read(running, made):
+def test_a_head_is_not_slow_while_the_service_does_not_read(running, connections):
     """It waits behind an answer that takes long."""
     several = QUERY + 2 * GET
     with asking(running, b"") as (connection, answers):
-        with busy(running):
+        with held_by_a_write(running):
             connection.sendall(several[:-100])
-            wait_until(lambda: made and made[-1]._receiving is Receiving.HEAD)
+            wait_until(lambda: connections and connections[-1]._receiving is Receiving.HEAD)
             connection.sendall(several[-100:])
-            running.on_loop(lambda: made[-1].look(made[-1]._looked_s + 1000))
-            assert not running.on_loop(made[-1].is_closing)
+            running.on_loop(lambda: connections[-1].look(connections[-1]._looked_s + 1000))
+            assert not running.on_loop(connections[-1].is_closing)
         assert statuses(answers, 3) == [200] * 3
 
 
@@ -225,15 +201,15 @@ def test_a_wrong_request_is_refused_behind_the_answers_before_it(running, http, 
 
 
 @pytest.mark.parametrize("late", [GET[:-100], NEXT + b"content-length: 9\r\n\r\n"], ids=["its head", "its body"])
-def test_a_request_that_stalls_behind_others_is_refused_behind_their_answers(running, made, late):
+def test_a_request_that_stalls_behind_others_is_refused_behind_their_answers(running, connections, late):
     with asking(running, b"") as (connection, answers):
-        with busy(running):
+        with held_by_a_write(running):
             connection.sendall(QUERY + late)
-            wait_until(lambda: made and made[-1]._receiving in (Receiving.HEAD, Receiving.BODY))
-            running.on_loop(lambda: setattr(made[-1], "_read_paused", False))
+            wait_until(lambda: connections and connections[-1]._receiving in (Receiving.HEAD, Receiving.BODY))
+            running.on_loop(lambda: setattr(connections[-1], "_read_paused", False))
             for _ in range(2):
-                running.on_loop(lambda: made[-1].look(made[-1]._looked_s + 1000))
-            assert not running.on_loop(made[-1].is_closing)
+                running.on_loop(lambda: connections[-1].look(connections[-1]._looked_s + 1000))
+            assert not running.on_loop(connections[-1].is_closing)
         assert statuses(answers, 2) == [200, 408]
         assert answers.read() == b""
 
@@ -288,7 +264,7 @@ def test_space_behind_a_value_is_not_of_it(tmp_path):
     [[SLOW], [SLOW, GET, SLOW], [GET] * 300, [SLOW, GET, GET[:-50]], [SLOW, NEXT + b"content-length: 9\r\n\r\n{"]],
     ids=["one", "three", "many", "part of a head", "part of a body"],
 )
-def test_a_client_that_sends_no_more_gets_its_answers(running, http, made, sent):
+def test_a_client_that_sends_no_more_gets_its_answers(running, http, connections, sent):
     """It got none."""
     whole = [each for each in sent if each in (SLOW, GET)]
     with asking(running, b"".join(sent)) as (connection, answers):
@@ -296,17 +272,17 @@ def test_a_client_that_sends_no_more_gets_its_answers(running, http, made, sent)
         assert statuses(answers, len(whole)) == [200] * len(whole)
         assert answers.read() == b""
     assert http.get("/v1/windows/w").json()["entries"] == whole.count(SLOW)
-    wait_until(lambda: not [each for each in made[0]._port.open if each._no_more])
+    wait_until(lambda: not [each for each in connections[0]._port.open if each._no_more])
 
 
-def test_a_client_that_sends_no_more_is_waited_for(running, made):
+def test_a_client_that_sends_no_more_is_waited_for(running, connections):
     with asking(running, b"") as (connection, answers):
-        with busy(running):
+        with held_by_a_write(running):
             connection.sendall(QUERY)
-            wait_until(lambda: made and made[-1]._exchanges)
+            wait_until(lambda: connections and connections[-1]._exchanges)
             connection.shutdown(socket.SHUT_WR)
-            wait_until(lambda: made[-1]._no_more)
-            running.on_loop(lambda: made[-1].look(made[-1]._looked_s + 1000))
+            wait_until(lambda: connections[-1]._no_more)
+            running.on_loop(lambda: connections[-1].look(connections[-1]._looked_s + 1000))
         assert statuses(answers, 1) == [200]
 
 

@@ -1,7 +1,6 @@
 """Which Host and Origin a request may have, and the headers that every answer has; on REST, Connect and the page."""
 
 import json
-import socket
 
 import httpx
 import pytest
@@ -9,7 +8,8 @@ import pytest
 from sash.rest.guards import Guard
 from sash.settings import Settings, load_settings
 from sash_engine.errors import InvalidArgument
-from tests.support.servers import WAIT_S, problem, running_service
+from tests.support.raw_http import connected
+from tests.support.servers import problem, running_service
 
 PATHS = ["/v1/windows", "/sash.v1.Windows/ListWindows?connect=v1&encoding=json&message={}", "/", "/docs", "/metrics"]
 
@@ -145,8 +145,7 @@ async def test_a_request_has_one_host():
 
 
 def test_an_address_in_the_request_line_does_not_replace_the_host(service):
-    with socket.create_connection(("127.0.0.1", service.rest_port), WAIT_S) as connection:
-        connection.sendall(b"GET http://localhost/healthz HTTP/1.1\r\nhost: evil.example\r\n\r\n")
+    with connected(service, b"GET http://localhost/healthz HTTP/1.1\r\nhost: evil.example\r\n\r\n") as connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 421")
 
 

@@ -7,7 +7,6 @@ import queue
 import socket
 import threading
 
-import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -16,7 +15,7 @@ from sash.limits.memory import MIB, used_bytes
 from sash.limits.open_calls import FEW
 from sash.rpc import monitors, server
 from sash_proto.v1 import windows_pb2 as pb
-from tests.security.conftest import rejected
+from tests.security.conftest import ending, rejected
 from tests.support import http2
 from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
@@ -136,15 +135,6 @@ def test_streams_have_places(kind, locked):
         wait_until(lambda: ending(lambda: next(opened()))[0] == "OK")
         for each in questions:
             each.put(None)
-
-
-def ending(call):
-    """The code and the details of a call's end."""
-    try:
-        call()
-    except grpc.RpcError as error:
-        return error.code().name, error.details()
-    return "OK", ""
 
 
 def test_a_message_that_does_not_arrive_is_not_waited_for():

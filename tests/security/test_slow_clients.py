@@ -22,6 +22,7 @@ from sash.limits.connections import Connections
 from sash.limits.turns import Turns
 from sash.rest import connection
 from sash_proto.v1 import windows_pb2 as pb
+from tests.rest.conftest import held_by_a_write
 from tests.security.conftest import new_window, rejected, windowed
 from tests.support.raw_http import connected, next_of, rest_of
 from tests.support.servers import json_head, problem, running_service
@@ -35,7 +36,7 @@ QUESTION = b"GET /v1/windows/keys/query?all_keys=true HTTP/1.1\r\nhost: localhos
 
 
 @contextlib.contextmanager
-def connections(running, count, sent=b""):
+def several(running, count, sent=b""):
     """So many connections, on each of which something is sent."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(connected(running, sent)) for _ in range(count)]
@@ -65,7 +66,7 @@ def impatient(tmp_path_factory):
 
 def test_a_hundred_bodies_of_one_byte_hold_nobody_up():
     """There are ten places; a body on its way has none."""
-    with windowed(max_concurrent_calls=10) as running, connections(running, 100, BULK) as slow:
+    with windowed(max_concurrent_calls=10) as running, several(running, 100, BULK) as slow:
         http = running.http()
         for time in range(20):
             assert http.post("/v1/windows/w/insert", json={"time": time, "value": 1}).status_code == 200
@@ -160,21 +161,21 @@ def test_heads_of_one_connection_do_not_add_up(open_service):
 def test_connections_beyond_the_limit_see_health_only():
     with windowed(max_connections_per_address=3) as running:
         wait_until(lambda: running.http().get("/healthz").status_code == 200)
-        with connections(running, 3):
+        with several(running, 3):
             http = running.http()
             for path in ("/healthz", "/readyz", "/metrics"):
                 assert http.get(path).status_code == 200
             refused = running.http().get("/v1/windows")
             assert problem(refused)["limit"] == "SASH_MAX_CONNECTIONS_PER_ADDRESS: 3"
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-            with connections(running, 30) as many:
+            with several(running, 30) as many:
                 answer = rest_of(many[-1])
                 assert answer.startswith(b"HTTP/1.1 503 ")
                 assert b"(SASH_MAX_CONNECTIONS_PER_ADDRESS: 3)" in answer
 
 
 def test_all_connections_have_a_limit():
-    with windowed(max_connections=3) as running, connections(running, 3):
+    with windowed(max_connections=3) as running, several(running, 3):
         assert problem(running.http().get("/v1/windows"))["limit"] == "SASH_MAX_CONNECTIONS: 3"
 
 
@@ -278,7 +279,7 @@ def test_what_has_not_begun_leaves_no_garbage(open_service, tasks):
     before = tasks()
 
     def begin_and_go(sent):
-        with connections(open_service, 30, sent) as made:
+        with several(open_service, 30, sent) as made:
             hung_up(made)
         wait_until(lambda: tasks() <= before)
 
@@ -293,15 +294,12 @@ def test_what_has_not_begun_leaves_no_garbage(open_service, tasks):
 
 def test_questions_end_whose_clients_have_gone(open_service, tasks):
     """While they wait, and when they have begun: nothing of them stays."""
-    write = open_service.on_loop(lambda: open_service.plane._windows._storage.store.lock("keys").exclusive())
     before = tasks()
-    open_service.on_loop(write.__enter__)  # while a long write is under way, no question goes on
-    with garbage_of(open_service) as found:
-        with connections(open_service, 40, QUESTION) as made:
+    with held_by_a_write(open_service, "keys"), garbage_of(open_service) as found:
+        with several(open_service, 40, QUESTION) as made:
             wait_until(lambda: tasks() >= before + 40)
             hung_up(made)
         wait_until(lambda: tasks() <= before)
-    open_service.on_loop(lambda: write.__exit__(None, None, None))
     assert found[0] < 1000
     assert len(open_service.http().get("/v1/windows/keys/query?all_keys=true").json()["answers"]) == 20_000
 
@@ -330,12 +328,12 @@ def test_an_idle_connection_gives_way_to_one_of_another_address():
         asks(5, status=b"503")  # others have no more than it has
 
 
-def test_a_connection_ends_whose_client_reads_nothing_of_an_answer(open_service, made):
+def test_a_connection_ends_whose_client_reads_nothing_of_an_answer(open_service, connections):
     with connected(open_service) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.sendall(QUESTION * 5)
         assert slow.recv(12) == b"HTTP/1.1 200"
-        (mine,) = made
+        (mine,) = connections
 
         def is_over():
             over = mine not in mine._port.open

@@ -2,14 +2,13 @@
 
 import json
 import queue
-import threading
 
 import grpc
 import pytest
 
 from sash_engine.clock import ManualClock
 from sash_proto.v1 import windows_pb2 as pb
-from tests.security.conftest import TOKENS, with_windows
+from tests.security.conftest import TOKENS, ending, going_on, with_windows
 from tests.support.servers import running_service
 from tests.support.tokens import bearer, write_tokens
 from tests.support.waiting import wait_until
@@ -77,7 +76,7 @@ def rest_watch(service, name):
                 yield "shown"
 
 
-def ending(watch):
+def end_of(watch):
     """The code that a watch ends with."""
     try:
         for _ in watch:
@@ -95,7 +94,7 @@ def test_watches_end(service, path, clock, end):
     steady = grpc_watch(service, "steady")
     assert [next(watch) for watch in (*watches.values(), steady)] == ["shown"] * 4
     end(path, clock)
-    assert {name: ending(watch) for name, watch in watches.items()} == dict.fromkeys(watches, "UNAUTHENTICATED")
+    assert {name: end_of(watch) for name, watch in watches.items()} == dict.fromkeys(watches, "UNAUTHENTICATED")
     # Another token's watch goes on.
     insert = pb.InsertRequest(window="seen", time=1, key="k", fields={"value": pb.Value(float64=1.0)})
     service.stub().Insert(insert, metadata=list(bearer("root").items()))
@@ -111,13 +110,13 @@ def test_insert_streams_end(service, path, clock, end):
     )
     answers = service.stub().InsertStream(iter(requests.get, None), metadata=list(bearer("brief").items()))
     requests.put(bulk)
-    assert next_code(answers) == "OK"
+    assert ending(lambda: next(answers))[0] == "OK"
     end(path, clock)
     found = ["OK"]
 
     def is_over():
         requests.put(bulk)
-        found.append(next_code(answers))
+        found.append(ending(lambda: next(answers))[0])
         return found[-1] != "OK"
 
     wait_until(is_over)
@@ -125,57 +124,28 @@ def test_insert_streams_end(service, path, clock, end):
     assert found[-1] == "UNAUTHENTICATED"
 
 
-def next_code(answers):
-    try:
-        next(answers)
-    except grpc.RpcError as error:
-        return error.code().name
-    return "OK"
-
-
 def test_a_reload_under_load_fails_no_call(service, path):
     """Calls run all the time while the file changes again and again, and is broken in between."""
-    stop, calls, failed = threading.Event(), [0, 0], []
 
     def call_grpc():
         stub = service.stub()
-        while not stop.is_set():
-            stub.Query(QUESTION.query, metadata=list(bearer("reader").items()))
-            calls[0] += 1
+        while True:
+            yield stub.Query(QUESTION.query, metadata=list(bearer("reader").items()))
 
     def call_rest():
         http = service.http()
-        while not stop.is_set():
+        while True:
             response = http.get("/v1/windows/seen/query", params={"key": "k"}, headers=bearer("reader"))
-            assert response.status_code == 200, response.text
-            calls[1] += 1
+            yield response.raise_for_status()
 
-    def run(call):
-        try:
-            call()
-        except Exception as error:
-            failed.append(error)
-            stop.set()
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in (call_grpc, call_rest)]
-    for thread in threads:
-        thread.start()
     http = service.http()
-    try:
+    with going_on(call_grpc, call_rest) as all_go_on:
         for i in range(3):
             if i == 1:
                 path.write_text("tokens: broken")
             write_tokens(path, {**TOKENS, f"new-{i}": {}})
             wait_until(lambda i=i: http.get("/v1/windows", headers=bearer(f"new-{i}")).status_code == 200)
-            before = list(calls)
-            wait_until(
-                lambda before=before: stop.is_set() or all(now > then for now, then in zip(calls, before, strict=True))
-            )
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(120)
-    assert not failed
+            all_go_on()
 
 
 def test_a_tidying_that_fails_keeps_no_token_alive(service, path, clock, monkeypatch):

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import ssl
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -15,7 +14,7 @@ from sash.settings import Settings
 from sash_client import TLS, Client, InvalidArgument, Unavailable
 from sash_client.aio import AsyncClient
 from sash_engine.errors import InvalidArgument as WrongSetting
-from tests.security.conftest import SPEC
+from tests.security.conftest import SPEC, going_on
 from tests.support.certificates import Authority
 from tests.support.servers import WAIT_S, running_service
 from tests.support.waiting import wait_until
@@ -145,64 +144,40 @@ def test_old_versions_of_tls_are_refused(files):
 
 def test_a_reload_under_load_fails_no_call(files, tmp_path, authority):
     settings, ca, mine = files
-    calls, stop, failed = [0, 0, 0], threading.Event(), []
 
     def kept_connection():
         with Client(service.grpc_target, tls=TLS(ca, *mine)) as client:
-            while not stop.is_set():
-                client.list_windows()
-                calls[0] += 1
+            while True:
+                yield client.list_windows()
 
     def new_connections():
-        while not stop.is_set():
+        while True:
             with Client(service.grpc_target, tls=TLS(ca, *mine)) as client:
-                client.list_windows()
-            calls[1] += 1
+                yield client.list_windows()
 
     def new_http_connections():
         context = ssl.create_default_context(cafile=ca)
         context.load_cert_chain(*mine)
-        while not stop.is_set():
+        while True:
             with httpx.Client(verify=context, trust_env=False, timeout=120) as http:
-                assert http.get(f"https://127.0.0.1:{service.rest_port}/healthz").status_code == 200
-            calls[2] += 1
-
-    def run(call):
-        try:
-            call()
-        except Exception as error:
-            failed.append(error)
-            stop.set()
-
-    def all_go_on():
-        before = list(calls)
-        wait_until(lambda: stop.is_set() or all(now > then + 1 for now, then in zip(calls, before, strict=True)))
+                yield http.get(f"https://127.0.0.1:{service.rest_port}/healthz").raise_for_status()
 
     def serial():
         pem = ssl.get_server_certificate(("127.0.0.1", service.rest_port))
         return pem.strip()
 
-    with running_service(**settings) as service:
-        threads = [
-            threading.Thread(target=run, args=(call,))
-            for call in (kept_connection, new_connections, new_http_connections)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
+    with (
+        running_service(**settings) as service,
+        going_on(kept_connection, new_connections, new_http_connections) as all_go_on,
+    ):
+        all_go_on()
+        for _ in range(2):
+            old = serial()
+            settings["tls_cert"].write_text("broken")
+            cert, _ = authority.give(tmp_path)
+            assert cert.read_text().strip() != old
+            wait_until(lambda cert=cert: serial() == cert.read_text().strip())
             all_go_on()
-            for _ in range(2):
-                old = serial()
-                settings["tls_cert"].write_text("broken")
-                cert, _ = authority.give(tmp_path)
-                assert cert.read_text().strip() != old
-                wait_until(lambda cert=cert: serial() == cert.read_text().strip())
-                all_go_on()
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join(120)
-    assert not failed
 
 
 def test_an_authority_that_is_gone_lets_nobody_in(files, tmp_path, authority, transport):

@@ -125,7 +125,7 @@ async def settled(plane: ShardedPlane) -> bool:
 def restarted(plane: ShardedPlane) -> None:
     """Home has another owner, in another process: it knows what is stored."""
     old = plane.shards.hosted[0]
-    plane.shards.hosted[0] = HostedShard.of(old.storage, plane.held)
+    plane.shards.hosted[0] = HostedShard(old.storage, plane.held)
     plane.deployment.lifecycle = Lifecycle(plane.shards)
 
 

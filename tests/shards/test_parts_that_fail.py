@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from sash.context import CALL, CallContext
 from sash.durability.records.commands import BulkEvict, BulkInsert, Insert, Update
+from sash.limits.memory import unlimited
+from sash.prometheus.app import PREFIX, PrometheusApp
+from sash.prometheus.remote_write import RemoteWrite
+from sash.runtime.metrics import Metrics
 from sash.shards.hosted import HostedShards
 from sash_engine.clock import ManualClock
 from sash_engine.errors import (
@@ -24,6 +29,7 @@ from sash_engine.errors import (
 from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import ALL_KEYS, Query, SeriesQuery
 from sash_wire.placement import shard_of
+from tests.prometheus.test_remote_write import HEADERS, body_of
 from tests.shards.test_sharded_plane import KEYS, bulk, spec
 from tests.support.sharded import ShardedPlane, file_of, in_process, pieces, without
 
@@ -303,6 +309,31 @@ async def test_a_process_without_shards_learns_the_windows_from_others(plane: Sh
     await plane.delete("w")
     await other.learn()
     assert not list(other.list())
+
+
+@pytest.mark.parametrize(("path", "known"), [("metadata", b'"w:'), ("write", b"'w'")])
+async def test_prometheus_asks_others_for_windows(plane: ShardedPlane, path: str, known: bytes) -> None:
+    await plane.delete("w")
+    await plane.create(spec(time_unit="ms"))
+    other = ShardedPlane(HostedShards(SHARDS, plane.shards.local), ManualClock())
+    metrics, memory = Metrics(CollectorRegistry()), unlimited()
+    remote_write = RemoteWrite(other, memory, 1 << 20, 1000)
+    app = PrometheusApp(other, metrics, ManualClock(), remote_write, memory)
+    body, method = body_of(({"__name__": "w:v", "key": "a"}, [(1, 1.0)])), "POST" if path == "write" else "GET"
+    headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+    scope = {"method": method, "path": f"{PREFIX}api/v1/{path}", "query_string": b"", "headers": headers}
+    said = list[Any]()
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await app(scope, receive, send)
+    found = b"".join(message.get("body", b"") for message in said)
+    assert known in found
+    assert b"no window" not in found
 
 
 async def test_aggregates_that_a_shard_lacks_may_be_there(plane: ShardedPlane) -> None:

@@ -127,14 +127,13 @@ class Member(Served):
             await asyncio.sleep(_TIDY_S)
             host.plane.tidy()
 
-    def _opened(self, settings: Settings, shards: int, shard: int, pool: Pool) -> tuple[Catalogue, Storage]:
-        catalogue = Catalogue(clock=self.clock)
+    def _opened(self, settings: Settings, shards: int, shard: int, pool: Pool) -> Storage:
         data, prefix = store_of(settings, shards, shard)
         replicas = settings.redis_wait_replicas
         tier = open_tier(data, prefix, lease_s=settings.lease_s, replicas=replicas, pool=pool)
         machines = self.world.machines
         options = {"sleep": machines.sleep, "entropy": lambda count: machines.chance().randbytes(count)}
-        return catalogue, Storage(catalogue, self.clock, tier, **options, **self.world.scenario.options)
+        return Storage(Catalogue(clock=self.clock), self.clock, tier, **options, **self.world.scenario.options)
 
     def hosts(self, shard: int) -> Any:
         """The shard, if it serves it."""

@@ -1,32 +1,52 @@
 """One local Spark and one real service for all tests of this directory that ask for them."""
 
+import contextlib
+import sys
+
 import pytest
 
-from sash_client.local import local_service
+from sash_client.local import LocalService
 from sash_spark.session import local_session
 from tests.support.clients import client_of
+from tests.support.servers import running_service
+from tests.support.spark_python import spark_python
+
+SETTINGS = {
+    # Else plans of a thousand queries are kept for a page that nobody opens, and fill the driver's memory.
+    "spark.sql.ui.retainedExecutions": 1,
+    "spark.ui.retainedJobs": 1,
+    "spark.ui.retainedStages": 1,
+    # Hadoop, without its libraries in C, asks `readlink` and `chmod` about files: 36 processes for a micro-batch. The
+    # other way to write checkpoints asks ten times.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        given = {
-            "spark.python.daemon.module": "tests.support.spark_daemon",
-            # Else plans of a thousand queries are kept for a page that nobody opens, and fill the driver's memory.
-            "spark.sql.ui.retainedExecutions": 1,
-            "spark.ui.retainedJobs": 1,
-            "spark.ui.retainedStages": 1,
-        }
-        said = " ".join(f"--conf {name}={value}" for name, value in given.items())
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{said} pyspark-shell")
-        session = local_session("sash tests", tmp_path_factory.mktemp("spark"), attempts=3)
-    yield session
-    session.stop()
+    scratch = tmp_path_factory.mktemp("spark")
+    with spark_python(scratch) as python:
+        with pytest.MonkeyPatch.context() as patch:
+            said = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
+            patch.setenv("PYSPARK_SUBMIT_ARGS", f"{said} pyspark-shell")
+            patch.setattr(sys, "executable", python)  # what `local_session` gives to Spark
+            session = local_session("sash tests", scratch, attempts=3)
+        yield session
+        session.stop()
+
+
+@contextlib.contextmanager
+def service_here(**settings):
+    """As `local_service`, in this process: another one takes two seconds to start."""
+    with running_service(**settings) as running:
+        yield LocalService(running.grpc_target, running.rest_url)
 
 
 @pytest.fixture(scope="session")
 def service():
-    with local_service(wait_s=600) as service:
+    with service_here() as service:
         yield service
 
 

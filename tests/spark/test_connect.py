@@ -11,6 +11,7 @@ import pytest
 
 from sash_client import Client
 from tests.support.servers import running_service
+from tests.support.spark_python import spark_python
 from tests.support.spark_streams import KEYED, rows
 
 pytestmark = pytest.mark.spark
@@ -27,12 +28,14 @@ def service(tmp_path):
 def test_no_run_is_dropped_in_silence(service, tmp_path):
     with Client(service.grpc_target) as client:
         windows = {name: client.create_window(KEYED | {"name": name}) for name in ("named", "unnamed")}
-        run = subprocess.run(
-            [sys.executable, "-m", "tests.support.connect_stream", service.grpc_target, str(tmp_path)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
+        with spark_python(tmp_path) as python:
+            arguments = service.grpc_target, str(tmp_path), python
+            run = subprocess.run(
+                [sys.executable, "-m", "tests.support.connect_stream", *arguments],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+            )
         assert run.returncode == 0, run.stdout + run.stderr[-4000:]
         entries = {name: window.describe().counts.inserted for name, window in windows.items()}
     once = len(rows(0, 60))

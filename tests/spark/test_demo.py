@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sash_client import Counts, InvalidArgument, Window, WindowInfo
-from sash_client.local import local_service
 from sash_spark import BatchReport, demo, sash_sink
 from sash_spark.demo import (
     Row,
@@ -25,6 +24,7 @@ from sash_spark.demo import (
 )
 from sash_spark.flights import load_flights, write_feed
 from sash_spark.writing.route import gathered
+from tests.spark.conftest import service_here
 
 ROWS = [
     Row(("EWR",), "1h", 3, 1.5, 2.5, 9.0),
@@ -152,7 +152,7 @@ def due(few):
 @pytest.fixture(scope="module")
 def ran(spark, few):
     """The demo with few flights through Spark: what it returned and printed, its service, what its pipeline said."""
-    with pytest.MonkeyPatch.context() as patch, local_service(wait_s=600) as service:
+    with pytest.MonkeyPatch.context() as patch, service_here() as service:
         stopped, done = [], []
 
         class Recorded(demo.Pipeline):

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sash_client.local import local_service
+from tests.spark.conftest import service_here
 from tests.support.pages import Reader, blocks_of, needs_spark, pages
 from tests.support.spark_streams import began_too_late
 
@@ -14,7 +14,7 @@ PAGES = [page for page in pages() if any(map(needs_spark, blocks_of(page.read_te
 
 @pytest.fixture
 def service(tmp_path):
-    with local_service(data=str(tmp_path / "data"), wait_s=600) as service:
+    with service_here(data=str(tmp_path / "data")) as service:
         yield service
 
 

@@ -214,6 +214,12 @@ def test_names_in_another_case_and_paths_into_structures(spark, window, client, 
     sink = sash_sink(target, window="w", query="q", bad_rows=lambda bad, _: seen.extend(bad.collect()), **given)
     sink(nested, 0)
     assert [row.At for row in seen] == [3]
+    fails = sash_sink(target, window="w", **given).route.fitted(nested.schema)
+    with pytest.raises(
+        InvalidArgument, match=r"'where.Airport' is null in \{'at': 3, 'where.Airport': None,"
+    ) as caught:
+        fails.stage(iter(nested.toArrow().to_batches()), "q", 1)
+    assert caught.value.field == "where.Airport"
     options = {name: ",".join(f"{a}={b}" for a, b in given[name].items()) for name in ("parts", "fields")}
     writer = nested.write.format("sash").mode("append")
     writer.options(target=target, window="w", time="at", bad_rows="drop", **options).save()

@@ -258,7 +258,7 @@ def panes_at(times, kind, unit, granularity):
     spec = {"name": "w", "time_unit": unit, "granularity": granularity, "fields": {"v": "float64"}}
     spec["aggregates"] = {"n": {"function": "count"}, "sum": {"function": "sum"}}
     table = pa.table({"at": pa.array(times, kind), "v": [1.0] * len(times)})
-    starts, keys, content = panes_of(spec, table, Columns("at", None, {}, {"v": "v"}, unit, {}))
+    starts, keys, content = panes_of(spec, table, Columns("at", None, {}, {"v": "v"}, unit))
     assert keys is None
     assert content["partials"]["sum"][0].tolist() == content["entries"].tolist()
     return dict(zip(starts.tolist(), content["entries"].tolist(), strict=True))
@@ -310,7 +310,7 @@ def test_rows_of_a_key_and_a_pane_are_folded_in_the_order_of_arrival():
         ("x", "p", 2, 5),
     ]
     table = pa.table(dict(zip(["one", "two", "at", "v"], map(list, zip(*rows, strict=True)), strict=True)))
-    times, keys, content = panes_of(spec, table, Columns("at", None, {"a": "one", "b": "two"}, {"v": "v"}, "none", {}))
+    times, keys, content = panes_of(spec, table, Columns("at", None, {"a": "one", "b": "two"}, {"v": "v"}, "none"))
     (blobs,) = content["partials"]["all"]
     pairs = zip(keys["a"].to_pylist(), keys["b"].to_pylist(), times.tolist(), map(bytes.decode, blobs), strict=True)
     assert {row[:3]: row[3] for row in pairs} == {

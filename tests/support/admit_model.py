@@ -69,39 +69,35 @@ def decide(
     there, out = list(entries), dict[int, Decision]()
     sent, rows = rows, [(key, time - time % granule, value) for key, time, value in rows]
     for i in sorted(range(len(rows)), key=lambda i: rows[i][1]):
-        found = [_found(there, rows[i], limit, parts, answers) for limit in limits]
+        key, time, value = sent[i]
+        asked = [(limit, [each for each in there if _same(each[0], key, limit, parts)]) for limit in limits]
+        found = [_found(mine, rows[i], limit, answers) for limit, mine in asked]
         admitted, retry_after = all(each[3] for each in found), None
         told = []
-        for limit, (end, answer, _, holds) in zip(limits, found, strict=True):
+        for (limit, mine), (end, answer, _, holds) in zip(asked, found, strict=True):
             if not admitted:
-                answer = answers[limit.aggregate](_values(there, rows[i][0], limit, parts, end))
+                answer = answers[limit.aggregate](_values(mine, limit, end))
             left = _left(limit, answer)
             told.append((answer, None if left is None else max(left, 0), holds))
         if admitted:
             there.append(rows[i])
         else:
-            key, time, value = sent[i]
-            later = ((d, time + d - (time + d) % granule) for d in range(1, most))
-            retry_after = next((d for d, t in later if _goes_in(there, (key, t, value), limits, parts, answers)), None)
+            for d in range(1, most):
+                later = key, time + d - (time + d) % granule, value
+                if all(_found(mine, later, limit, answers)[3] for limit, mine in asked):
+                    retry_after = d
+                    break
         out[i] = Decision(admitted, retry_after, told)
     return [out[i] for i in range(len(rows))]
 
 
-def _goes_in(
-    there: Sequence[Entry], row: Entry, limits: Sequence[Limit], parts: Sequence[str], answers: Answers
-) -> bool:
-    return all(_found(there, row, limit, parts, answers)[3] for limit in limits)
-
-
-def _found(
-    there: Sequence[Entry], row: Entry, limit: Limit, parts: Sequence[str], answers: Answers
-) -> tuple[int, Any, Any, bool]:
+def _found(mine: Sequence[Entry], row: Entry, limit: Limit, answers: Answers) -> tuple[int, Any, Any, bool]:
     """Where the answer with the row is the nearest to the limit, that answer, what is left, and whether all hold."""
     span, time = int(limit.lookback), row[1]
-    later = {each[1] for each in there if _same(each[0], row[0], limit, parts) and time < each[1] < time + span}
+    later = {each[1] for each in mine if time < each[1] < time + span}
     tightest, holds = None, True
     for end in sorted({time, *later}):
-        answer = answers[limit.aggregate](_values([*there, row], row[0], limit, parts, end))
+        answer = answers[limit.aggregate](_values([*mine, row], limit, end))
         left = _left(limit, answer)
         holds = holds and answer is not None and _COMPARE[limit.op](answer, limit.value)
         if tightest is None or (tightest[2] is not None and (left is None or left < tightest[2])):
@@ -110,10 +106,9 @@ def _found(
     return *tightest, holds
 
 
-def _values(there: Sequence[Entry], key: str, limit: Limit, parts: Sequence[str], end: int) -> list[Any]:
+def _values(mine: Sequence[Entry], limit: Limit, end: int) -> list[Any]:
     """The values in the lookback that ends with a time, in order of time, then of arrival."""
-    span = int(limit.lookback)
-    inside = [each for each in there if end - span < each[1] <= end and _same(each[0], key, limit, parts)]
+    inside = [each for each in mine if end - int(limit.lookback) < each[1] <= end]
     return [value for _, _, value in sorted(inside, key=lambda each: each[1])]
 
 

@@ -1,6 +1,6 @@
 """Streams over Spark Connect into the windows `named` and `unnamed`; prints what came of each run.
 
-python -m tests.support.connect_stream TARGET DIRECTORY
+python -m tests.support.connect_stream TARGET DIRECTORY PYTHON
 """
 
 import os
@@ -16,8 +16,8 @@ from tests.support.spark_streams import Stream, rows
 REMEDIES = "pass checkpoint=|does not tell the query's id"
 
 
-def main(target, directory):
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+def main(target, directory, python):
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python  # of the server's workers
     os.environ["SPARK_TESTING"] = "1"  # the server takes a free port
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = (
@@ -61,4 +61,4 @@ def main(target, directory):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

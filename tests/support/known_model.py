@@ -65,7 +65,11 @@ class KnownModel:
         there = [
             v
             for v in self.versions
-            if (v.key, v.time, v.id) == (key, time, id) and v.removed == NEVER_REMOVED and time > self.through(key)
+            if v.id == id
+            and v.time == time
+            and v.key == key
+            and v.removed == NEVER_REMOVED
+            and time > self.through(key)
         ]
         return min(there, key=lambda version: version.placed, default=None)
 

@@ -19,6 +19,20 @@ def connected(running: Running, sent: bytes = b"", address: str = "127.0.0.1") -
         yield connection
 
 
+@contextlib.contextmanager
+def asking(running: Running, sent: bytes) -> Iterator[tuple[socket.socket, BinaryIO]]:
+    """A connection on which something is sent, however much of it is taken; and the answers."""
+    with connected(running) as connection, connection.makefile("rb") as answers:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
+        yield connection, answers
+
+
+def statuses(answers: BinaryIO, count: int) -> list[int]:
+    """The statuses of the next answers."""
+    return [next_of(answers)[0] for _ in range(count)]
+
+
 def rest_of(connection: socket.socket) -> bytes:
     """All that comes until the connection is closed."""
     found = b""

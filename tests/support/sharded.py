@@ -45,9 +45,7 @@ def in_process(count: int, clock: Clock | None = None) -> ShardedPlane:
     shards = HostedShards(count)
     plane = ShardedPlane(shards, clock)
     for shard in range(count):
-        catalogue = Catalogue(clock=clock)
-        storage = Storage(catalogue, clock)
-        shards.hosted[shard] = HostedShard.of(storage, plane.held)
+        shards.hosted[shard] = HostedShard(Storage(Catalogue(clock=clock), clock), plane.held)
     return plane
 
 
@@ -75,9 +73,8 @@ async def hosts(count: int, processes: int = 2, clock: Clock | None = None) -> A
     """Hosts on this loop that call each other over sockets; shard i is on host i modulo their number."""
     clock = clock or ManualClock()
 
-    def opened(_: int) -> tuple[Catalogue, Storage]:
-        catalogue = Catalogue(clock=clock)
-        return catalogue, Storage(catalogue, clock)
+    def opened(_: int) -> Storage:
+        return Storage(Catalogue(clock=clock), clock)
 
     with tempfile.TemporaryDirectory() as folder:
         made = [

@@ -11,6 +11,9 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from sash.durability.tier import ColdTier
 from sash.tiers.lmdb import LmdbTier
@@ -85,6 +88,14 @@ if BINARIES:
 
 EVERY_KIND = KINDS | ({"redis installed": InstalledRedisStored} if len(BINARIES) > 1 else {})
 """For the suite of tiers. What is above them finds both Redis servers the same."""
+
+
+def kinds(*often: str) -> list[Any]:
+    """The kinds as parameters of tests: these, and in a soak all of them."""
+    some = set(often) & KINDS.keys() or {"lmdb"}
+    return [
+        pytest.param(kind, marks=() if kind in some else pytest.mark.soak, id=kind.replace(" ", "-")) for kind in KINDS
+    ]
 
 
 class Faulty:

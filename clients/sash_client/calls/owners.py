@@ -75,7 +75,8 @@ class Owners:
 
     def learnt(self) -> Plan[int]:
         """Learn the map if it is not known or stale, and return the number of shards. Raises as `Client.topology`."""
-        if self._is_stale and (self._targets is None or not (self._is_learning or self._is_recent)):
+        is_recent = self._now_s() - self._asked_s < AGAIN_S
+        if self._is_stale and (self._targets is None or not (self._is_learning or is_recent)):
             self._is_learning = True
             try:
                 found = yield from self._asked()
@@ -156,7 +157,9 @@ class Owners:
         target = (self._targets or {}).get(shard)
         if target is None:
             self.forget()
-            raise _away(f"nobody says that it has shard {shard}")
+            nobody = unreachable(f"nobody says that it has shard {shard}")
+            nobody.retry_after_s = AGAIN_S
+            raise nobody
         way = None if target == self._service else target
         try:
             return (yield replace(ask, owner=shard, target=way, timeout_s=max(deadline_s - self._now_s(), 0.001)))
@@ -243,10 +246,6 @@ class Owners:
                     return from_topology((yield replace(ask, target=target)))
             raise
 
-    @property
-    def _is_recent(self) -> bool:
-        return self._now_s() - self._asked_s < AGAIN_S
-
 
 def targets_of(topology: Topology, service: str) -> dict[int, str]:
     """The address of the process that has a shard, by shard; of those that answer."""
@@ -262,9 +261,3 @@ def targets_of(topology: Topology, service: str) -> dict[int, str]:
 def is_safe_elsewhere(method: str, error: SashClientError) -> bool:
     """Whether a call may be made at another process after an error: it changes nothing, or has changed nothing."""
     return isinstance(error, Unavailable) and (method in _READS or error.unchanged)
-
-
-def _away(reason: str) -> Unavailable:
-    error = unreachable(reason)
-    error.retry_after_s = AGAIN_S
-    return error

@@ -85,6 +85,21 @@ class Together:
 Plan: TypeAlias = Generator[Ask | Pause | Together, Any, R]
 
 
+def performed(plan: Plan[R], answer: Callable[[Ask], Any]) -> R:
+    """Perform a plan that makes nothing but calls, each of which `answer` answers; return what the plan returns."""
+    try:
+        step = next(plan)
+        while True:
+            assert isinstance(step, Ask)
+            try:
+                step = plan.send(answer(step))
+            except SashClientError as error:
+                step = plan.throw(error)
+    except StopIteration as end:
+        done: R = end.value
+        return done
+
+
 @dataclass(frozen=True, slots=True)
 class AskStream(Generic[R]):
     """What a plan returns if the answer is a stream.

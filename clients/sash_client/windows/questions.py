@@ -140,7 +140,8 @@ def range_query(
     Raises:
         Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
-    request = yield from _range(window, start, end, key, keys, partials, end_exclusive)
+    request = pb.RangeQueryRequest(window=window.name, partials=partials, end_exclusive=end_exclusive)
+    yield from _fill_range(window, request, start, end, key, keys)
     fill_where(request, where)
     fill_aggregates(request, aggregates)
     request.partial = partial
@@ -167,29 +168,12 @@ def range_groups(
     Raises:
         Unsupported: an aggregate depends on the order of entries, and groups have several keys.
     """
-    request = yield from _range(window, start, end, None, keys, partials, end_exclusive)
+    request = pb.RangeQueryRequest(window=window.name, partials=partials, end_exclusive=end_exclusive)
+    yield from _fill_range(window, request, start, end, None, keys)
     fill_grouping(request, grouping)
     _check_by(request)
     message = yield Ask("RangeQuery", request)
     return page_of([from_answer(answer, partials) for answer in message.groups], message)
-
-
-def _range(
-    window: Handle,
-    start: TimeLike,
-    end: TimeLike,
-    key: Key | None,
-    keys: Sequence[Key] | AllKeys | None,
-    partials: bool,
-    end_exclusive: bool,
-) -> Plan[pb.RangeQueryRequest]:
-    first = yield from tick_of(window, start, "start")
-    last = yield from tick_of(window, end, "end")
-    request = pb.RangeQueryRequest(
-        window=window.name, start=first, end=last, partials=partials, end_exclusive=end_exclusive
-    )
-    yield from _set_keys(window, request, key, keys)
-    return request
 
 
 def series(
@@ -222,7 +206,8 @@ def series(
     Raises:
         Unsupported: `keys` or `where`, if an aggregate depends on the order of entries.
     """
-    request = yield from _buckets(window, start, end, step, width, key, keys, gap)
+    request = _buckets(window, step, width, gap)
+    yield from _fill_range(window, request, start, end, key, keys)
     fill_where(request, where)
     fill_aggregates(request, aggregates)
     request.partial = partial
@@ -250,7 +235,8 @@ def series_groups(
     Raises:
         Unsupported: an aggregate depends on the order of entries, and groups have several keys.
     """
-    request = yield from _buckets(window, start, end, step, width, None, keys)
+    request = _buckets(window, step, width)
+    yield from _fill_range(window, request, start, end, None, keys)
     fill_grouping(request, grouping)
     _check_by(request)
     message = yield Ask("Series", request)
@@ -264,27 +250,25 @@ def _check_by(request: Any) -> None:
 
 
 def _buckets(
+    window: Handle, step: Duration | None, width: Duration | None, gap: Duration | None = None
+) -> pb.SeriesRequest:
+    lengths = {"step": step, "width": width, "gap": gap}
+    given: Any = {name: to_duration(each, name) for name, each in lengths.items() if each is not None}
+    return pb.SeriesRequest(window=window.name, **given)
+
+
+def _fill_range(
     window: Handle,
+    request: Any,
     start: TimeLike,
     end: TimeLike,
-    step: Duration | None,
-    width: Duration | None,
     key: Key | None,
     keys: Sequence[Key] | AllKeys | None,
-    gap: Duration | None = None,
-) -> Plan[pb.SeriesRequest]:
-    first = yield from tick_of(window, start, "start")
-    last = yield from tick_of(window, end, "end")
-    request = pb.SeriesRequest(
-        window=window.name,
-        start=first,
-        end=last,
-        step="" if step is None else to_duration(step, "step"),
-        width="" if width is None else to_duration(width, "width"),
-        gap="" if gap is None else to_duration(gap, "gap"),
-    )
+) -> Plan[None]:
+    """Write into a request which times and keys it is about."""
+    request.start = yield from tick_of(window, start, "start")
+    request.end = yield from tick_of(window, end, "end")
     yield from _set_keys(window, request, key, keys)
-    return request
 
 
 def entries(
@@ -469,11 +453,8 @@ def _features(
     question = pb.AnswersAtRequest(window=window.name, lookbacks=lookbacks, partial=asked.get("partial", ""))
     fill_where(question, asked.get("where"))
     fill_aggregates(question, asked.get("aggregates"))
-    found, done, most = (
-        Gathered(sorted(spec.aggregates), answers_in),
-        0,
-        max(_PAIR_ANSWERS // max(len(lookbacks), 1), 1),
-    )
+    found, done = Gathered(sorted(spec.aggregates), answers_in), 0
+    most = max(_PAIR_ANSWERS // max(len(lookbacks), 1), 1)
     # A bulk of few keys is answered about in half the time, and has fewer names.
     columns, order = by_key(columns) if len(columns.times) > most else (columns, None)
     for request in requests_of(columns, question, most):

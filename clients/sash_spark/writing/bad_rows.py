@@ -20,13 +20,13 @@ def good_rows(table: pa.Table, columns: Columns) -> tuple[Any, InvalidArgument |
         return table, None
     good = table.filter(pc.invert(bad))
     column, reason, at = first
-    sample = str({columns.name(name): table[name][at].as_py() for name in columns.all()})
+    sample = str({name: table[name][at].as_py() for name in columns.all()})
     if len(sample) > _SAMPLE_CHARACTERS:
         sample = sample[:_SAMPLE_CHARACTERS] + "…"
     return good, InvalidArgument(
         f"{table.num_rows - good.num_rows} of {table.num_rows} rows cannot go into the window: column "
-        f"{columns.name(column)!r} {reason} in {sample}. Filter such rows, or leave them out: bad_rows='drop'",
-        field=columns.name(column),
+        f"{column!r} {reason} in {sample}. Filter such rows, or leave them out: bad_rows='drop'",
+        field=column,
     )
 
 

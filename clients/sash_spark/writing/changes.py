@@ -72,16 +72,11 @@ def net_changes(table: Any, op: str, identity: str, columns: Columns, drops_bad_
         InvalidArgument: a row is bad, or says an unknown operation.
     """
     arrived = table.num_rows
-    codes = _codes(table, op, columns, drops_bad_rows)
+    codes = _codes(table, op, drops_bad_rows)
     table = table.append_column(_ROW, pa.array(np.arange(arrived))).append_column(_CODE, pa.array(codes, pa.int8()))
     named = Columns(
-        columns.time,
-        columns.key,
-        columns.parts,
-        {identity: columns.fields[identity]},
-        columns.unit,
-        {column: columns.name(column) for column in columns.all()},
-        columns.nullable,
+        *(columns.time, columns.key, columns.parts, {identity: columns.fields[identity]}),
+        *(columns.unit, columns.nullable),
     )
     good, bad = [], int(np.count_nonzero(codes < 0))
     for wanted, checked in (((INSERT, UPDATE), columns), ((DELETE,), named)):
@@ -107,7 +102,7 @@ def net_changes(table: Any, op: str, identity: str, columns: Columns, drops_bad_
     return Changes(inserts, others, bad, arrived - bad - inserts.num_rows - others.num_rows)
 
 
-def _codes(table: Any, op: str, columns: Columns, drops_bad_rows: bool) -> Any:
+def _codes(table: Any, op: str, drops_bad_rows: bool) -> Any:
     """The operation of each row; -1 where it is none."""
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(table[op].cast(pa.string())))
     found = pc.index_in(texts, pa.array(list(OPERATIONS)))
@@ -115,9 +110,9 @@ def _codes(table: Any, op: str, columns: Columns, drops_bad_rows: bool) -> Any:
     codes = known[pc.fill_null(found, len(OPERATIONS)).to_numpy()]
     if not drops_bad_rows and (wrong := np.flatnonzero(codes < 0)).size:
         raise InvalidArgument(
-            f"{wrong.size} of {len(codes)} rows have no operation: column {columns.name(op)!r} is "
+            f"{wrong.size} of {len(codes)} rows have no operation: column {op!r} is "
             f"{table[op][int(wrong[0])].as_py()!r:.80}. Filter such rows, or leave them out: bad_rows='drop'",
-            field=columns.name(op),
+            field=op,
             limit="insert, update or delete",
         )
     return codes

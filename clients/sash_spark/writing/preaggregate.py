@@ -118,7 +118,7 @@ def panes_of(document: Mapping[str, Any], table: pa.Table, columns: Columns) -> 
 
     spec = check_preaggregation(document)
     panes, n = Panes(spec), table.num_rows
-    ticks = to_ticks(table[columns.time], columns.unit, columns.name(columns.time))
+    ticks = to_ticks(table[columns.time], columns.unit, columns.time)
     fields = {name: to_column(table[columns.fields[name]], kind, name) for name, kind in spec.fields.items()}
     with _translated():
         rows = panes.rows(*Batch(ticks, fields).checked(spec), partials=False)

@@ -130,10 +130,7 @@ class Route:
     def columns(self) -> Columns:
         """The columns that the window reads of a table, where its spec is known."""
         nullable = self.spec.get("nullable") or () if self.nulls == "ignore" else None
-        return Columns(
-            *(self.time, self.key, self.parts or {}, self.fields or {}),
-            *(self.spec["time_unit"], {}, nullable),
-        )
+        return Columns(self.time, self.key, self.parts or {}, self.fields or {}, self.spec["time_unit"], nullable)
 
     def is_committed(self, query: str, batch: int) -> bool:
         """Whether the service has a batch, or a later one of its query: it then refuses even an empty stage of it."""

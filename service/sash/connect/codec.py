@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from sash.rest.large_json import parse_long_json
 from sash.rpc.parsing import parsed
+from sash.rpc.parts import Proto, Written
 from sash_engine.errors import InvalidArgument
 from sash_engine.steps import Steps
 from sash_wire.meant import instead
@@ -21,7 +22,7 @@ TEXTS_MAX = 2**20
 """Of one message in JSON. To read them takes a second."""
 
 
-class Codec(Protocol):
+class Codec(Written, Protocol):
     """Reads and writes messages."""
 
     def read(self, kind: type[M], data: bytes) -> M:
@@ -33,14 +34,8 @@ class Codec(Protocol):
         Both raise InvalidArgument.
         """
 
-    def write(self, message: Message) -> bytes:
-        """Write a message."""
 
-    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
-        """Join written messages into one; see `sash.rpc.parts`."""
-
-
-class _Proto:
+class _Proto(Proto):
     def read(self, kind: type[M], data: bytes) -> M:
         try:
             return kind.FromString(data)
@@ -56,9 +51,6 @@ class _Proto:
 
     def write(self, message: Message) -> bytes:
         return message.SerializeToString()
-
-    def join(self, parts: Sequence[bytes], last: bytes) -> bytes:
-        return b"".join([*parts, last])
 
 
 _UNKNOWN = re.compile(r'Message type "([\w.]+)" has no field named "(.*?)" at "\w+\.?(.*?)"', re.DOTALL)

@@ -8,7 +8,6 @@ or 504.
 
 from __future__ import annotations
 
-import contextlib
 from http import HTTPStatus
 
 from google.protobuf.message import DecodeError
@@ -17,11 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from sash.calls import joined
 from sash.connect.compression import ENCODING, unpacked, unpacked_size
-from sash.context import HEADER, request_id
 from sash.limits.memory import mine
 from sash.otlp.metrics import BYTES_MAX, PARSED, OtlpMetrics, Request
 from sash.plane import Plane
-from sash.prometheus.requests import header, read_body
+from sash.prometheus.requests import header, headers_of, read_body, respond
 from sash.rest.bodies import Gone
 from sash.rest.problems import STATUSES, UnsupportedMediaType, kind_of
 from sash.rpc.errors import described
@@ -32,6 +30,7 @@ from sash_engine.errors import InvalidArgument, SashError, TooLarge
 PATH = "/v1/metrics"
 
 _KIND = "application/x-protobuf"
+_TYPE = (b"content-type", _KIND.encode())
 _SMALL_BYTES = 65_536
 
 
@@ -54,20 +53,19 @@ class OtlpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; `scope` is one of HTTP."""
         if scope["path"] != PATH:
-            await self._send(send, HTTPStatus.NOT_FOUND, b"")
+            await respond(send, HTTPStatus.NOT_FOUND, [_TYPE], [])
             return
         if scope["method"] != "POST":
-            await self._send(send, HTTPStatus.METHOD_NOT_ALLOWED, b"", (b"allow", b"POST"))
+            await respond(send, HTTPStatus.METHOD_NOT_ALLOWED, [_TYPE, (b"allow", b"POST")], [])
             return
-        with contextlib.suppress(Gone):
-            try:
-                response = await self._metrics.export(await self._request(scope, receive))
-            except Gone:
-                raise
-            except Exception as error:
-                await self._fail(send, error)
-            else:
-                await self._send(send, HTTPStatus.OK, response.SerializeToString())
+        try:
+            response = await self._metrics.export(await self._request(scope, receive))
+        except Gone:
+            return
+        except Exception as error:
+            await self._fail(send, error)
+        else:
+            await respond(send, HTTPStatus.OK, [_TYPE], [response.SerializeToString()])
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send, error: SashError) -> None:
         """Answer a request that may not come in."""
@@ -121,14 +119,4 @@ class OtlpApp:
         for detail in details:
             answer.details.add().Pack(detail)
         self._counted.count_rejected("otlp", str(int(status)))
-        headers = [(HEADER.encode(), request_id().encode())]
-        if isinstance(error, SashError) and error.retry_after_s is not None:
-            headers.append((b"retry-after", b"%d" % max(1, -int(-error.retry_after_s // 1))))
-        if status == HTTPStatus.UNAUTHORIZED:
-            headers.append((b"www-authenticate", b"Bearer"))
-        await self._send(send, status, answer.SerializeToString(), *headers)
-
-    async def _send(self, send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-        kinds = [(b"content-type", _KIND.encode()), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": int(status), "headers": [*kinds, *headers]})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        await respond(send, status, [_TYPE, *headers_of(error, status)], [answer.SerializeToString()])

@@ -49,7 +49,7 @@ from sash.limits.memory import MemoryBudget
 from sash.otlp.histograms import KINDS, Maker, makers_of, partials_of
 from sash.plane import Plane
 from sash.prometheus.names import KEY
-from sash.prometheus.remote_write import Columns, Target, applied, target_of, written
+from sash.prometheus.remote_write import Columns, Target, applied, target_of, told, written
 from sash.rpc.methods import Method
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import (
@@ -85,7 +85,6 @@ _POINTS_A_STEP = 200
 _MESSAGES_A_STEP, _MESSAGES_MAX = 100, 100_000
 """Resources, scopes and metrics. An empty one takes two bytes and 2.5 µs."""
 _ATTRIBUTES_MAX = 200
-_REASONS_MAX = 3
 _STARTS_MAX = 100_000
 """Keys whose start is remembered. Of others it is written again, and the window has it already."""
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -269,7 +268,7 @@ class _Export:
             start = point.start_time_unix_nano // route.ns_per_tick + 1
             self._begin(columns, key, start)
             time = max(time, start + 1)
-        _append(columns, time, float(getattr(point, value)), key)
+        columns.append(time, float(getattr(point, value)), key)
 
     def _pane(self, route: _Route, kind: str, metric: str, point: Any, shared: Attributes, scope: str) -> None:
         """Make partials of a point of a histogram; one without values is none. Raises InvalidArgument as `_insert`."""
@@ -301,7 +300,7 @@ class _Export:
         starts = self.starts.setdefault(spec.name, {})
         if starts.get(key) != start:
             starts[key] = start
-            _append(columns, start, 0.0, key)
+            columns.append(start, 0.0, key)
 
     def _route(self, window: str) -> _Route:
         """Where points go.
@@ -331,12 +330,12 @@ class OtlpMetrics:
 
     Args:
         plane: applies them.
-        memory: where what they take is reserved; None: nowhere.
+        memory: where what they take is reserved.
         entries_max: the most points of a request.
         metrics: count what becomes of points.
     """
 
-    def __init__(self, plane: Plane, memory: MemoryBudget | None, entries_max: int, metrics: Metrics) -> None:
+    def __init__(self, plane: Plane, memory: MemoryBudget, entries_max: int, metrics: Metrics) -> None:
         self._plane = plane
         self._metrics = metrics
         self._memory = memory
@@ -353,8 +352,7 @@ class OtlpMetrics:
             PermissionDenied: none of it may be written.
         """
         await self._plane.learn()
-        need = (lambda _: None) if self._memory is None else self._memory.need
-        found = _Export(self._plane, need, _Rules.of(serving().header), self._starts)
+        found = _Export(self._plane, self._memory.need, _Rules.of(serving().header), self._starts)
         await self._plane.parsed(found.sort(request, self._entries_max))
         if found.denied is not None and not found.columns and not found.series:
             raise found.denied
@@ -369,7 +367,7 @@ class OtlpMetrics:
         response = ExportMetricsServiceResponse()
         if found.rejected:
             response.partial_success.rejected_data_points = found.rejected
-            response.partial_success.error_message = _told(list(found.reasons))
+            response.partial_success.error_message = told(list(found.reasons))
         return response
 
     async def _fold(self, found: _Export) -> int:
@@ -434,13 +432,6 @@ def _check_kind(metric: Any, kind: str, route: _Route) -> bool:
             "exporter send deltas"
         )
     return True
-
-
-def _append(columns: Columns, time: int, value: float, key: str | None) -> None:
-    columns.times.append(time)
-    columns.values.append(value)
-    if key is not None:
-        columns.keys.append(key)
 
 
 def _each(request: Request) -> Iterator[tuple[Any, str, Any]]:
@@ -509,8 +500,3 @@ def _text(name: str, value: Any) -> str:
             return str(getattr(value, kind))
         case kind:
             raise InvalidArgument(f"attribute {name[:80]!r} is {kind.removesuffix('_value')}, and no part of a key is")
-
-
-def _told(reasons: list[str]) -> str:
-    more = f"; and {len(reasons) - _REASONS_MAX} more" if len(reasons) > _REASONS_MAX else ""
-    return "; ".join(reasons[:_REASONS_MAX]) + more

@@ -16,14 +16,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import platform
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 import promql_parser
 from starlette.types import Receive, Scope, Send
 
-from sash.context import HEADER, request_id
 from sash.limits.memory import MemoryBudget
 from sash.plane import Plane
 from sash.prometheus.documents import TEXT, entries_steps, exposed, failure, instant_steps, range_steps, success
@@ -31,7 +30,7 @@ from sash.prometheus.metadata import Metadata
 from sash.prometheus.names import MetricNames
 from sash.prometheus.queryable import WindowsQueryable
 from sash.prometheus.remote_write import RemoteWrite
-from sash.prometheus.requests import Parameters, parameters_of
+from sash.prometheus.requests import Parameters, headers_of, parameters_of, respond
 from sash.prometheus.series import Selectors
 from sash.promql.errors import BadData
 from sash.promql.evaluate import NAMES, Evaluator
@@ -47,12 +46,15 @@ from sash_engine.version import version
 PREFIX = "/prometheus/"
 
 Answer = bytes | list[bytes]
-R = TypeVar("R")
+_Route = tuple[Sequence[str], Callable[[Parameters], Awaitable[Answer]] | None]
+"""The methods of a path, and what answers; None: remote write, which has a body of its own."""
 
 _API = f"{PREFIX}api/v1/"
 _WRITE = f"{_API}write"
 _FEDERATE = f"{PREFIX}federate"
+_LABEL, _VALUES = f"{_API}label/", "/values"
 _JSON = (b"content-type", b"application/json")
+_TEXT = (b"content-type", TEXT.encode())
 _log = logging.getLogger(__name__)
 
 
@@ -78,86 +80,62 @@ class PrometheusApp:
         self._names = MetricNames()
         self._metadata = Metadata(plane, self._names, memory)
         both, reads = ("GET", "POST"), ("GET",)
-        self._routes: Mapping[str, tuple[Sequence[str], Callable[[Parameters], Awaitable[Answer]]]] = {
-            "query": (both, self._query),
-            "query_range": (both, self._query_range),
-            "format_query": (both, self._format),
-            "labels": (both, self._labels),
-            "series": (both, self._series),
-            "metadata": (reads, self._metadata_of),
-            "query_exemplars": (both, self._nothing([])),
-            "rules": (reads, self._nothing({"groups": []})),
-            "alerts": (reads, self._nothing({"alerts": []})),
-            "status/buildinfo": (reads, self._buildinfo),
+        self._routes: Mapping[str, _Route] = {
+            f"{_API}query": (both, self._query),
+            f"{_API}query_range": (both, self._query_range),
+            f"{_API}format_query": (both, self._format),
+            f"{_API}labels": (both, self._labels),
+            f"{_API}series": (both, self._series),
+            f"{_API}metadata": (reads, self._metadata_of),
+            f"{_API}query_exemplars": (both, self._nothing([])),
+            f"{_API}rules": (reads, self._nothing({"groups": []})),
+            f"{_API}alerts": (reads, self._nothing({"alerts": []})),
+            f"{_API}status/buildinfo": (reads, self._buildinfo),
+            _FEDERATE: (reads, self._federate),
+            _WRITE: (("POST",), None),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; `scope` is one of HTTP."""
-        with contextlib.suppress(Gone):
-            await self._answer(scope, receive, send)
+        path = scope["path"]
+        route = self._found(path)
+        if route is None:
+            await respond(send, HTTPStatus.NOT_FOUND, [(b"content-type", b"text/plain")], [b"404 page not found\n"])
+            return
+        methods, handler = route
+        if scope["method"] not in methods:
+            await respond(send, HTTPStatus.METHOD_NOT_ALLOWED, [(b"allow", ", ".join(methods).encode())], [])
+            return
+        answer: Answer = []
+        try:
+            if handler is None:
+                await self._plane.learn()
+                await self._remote_write.write(scope, receive)
+                status, headers = HTTPStatus.NO_CONTENT, []
+            else:
+                given = await parameters_of(scope, receive)
+                await self._plane.learn()
+                answer = await handler(given)
+                status, headers = HTTPStatus.OK, [_TEXT if path == _FEDERATE else _JSON]
+        except Gone:
+            return
+        except SashError as error:
+            await self._fail(send, error)
+        except Exception:
+            _log.exception("%s %s failed", scope["method"], path)
+            await self._fail(send, SashError("the service failed; its log says how"), HTTPStatus.INTERNAL_SERVER_ERROR)
+        else:
+            await respond(send, status, headers, [answer] if isinstance(answer, bytes) else answer)
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send, error: SashError) -> None:
         """Answer a request that may not come in."""
         await self._fail(send, error)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == _WRITE:
-            await self._write(scope, receive, send)
-            return
-        route, kind = self._found(scope["path"]), _JSON
-        if scope["path"] == _FEDERATE:
-            route, kind = (("GET",), self._federate), (b"content-type", TEXT.encode())
-        if route is None:
-            await self._send(send, HTTPStatus.NOT_FOUND, [b"404 page not found\n"], (b"content-type", b"text/plain"))
-            return
-        methods, handler = route
-        if scope["method"] not in methods:
-            allow = (b"allow", ", ".join(methods).encode())
-            await self._send(send, HTTPStatus.METHOD_NOT_ALLOWED, [], allow)
-            return
-
-        async def called() -> Answer:
-            given = await parameters_of(scope, receive)
-            await self._plane.learn()
-            return await handler(given)
-
-        answer = await self._tried(scope, send, called())
-        if answer is not None:
-            await self._send(send, HTTPStatus.OK, [answer] if isinstance(answer, bytes) else answer, kind)
-
-    async def _write(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            await self._send(send, HTTPStatus.METHOD_NOT_ALLOWED, [], (b"allow", b"POST"))
-            return
-
-        async def called() -> bool:
-            await self._plane.learn()
-            await self._remote_write.write(scope, receive)
-            return True
-
-        if await self._tried(scope, send, called()):
-            await self._send(send, HTTPStatus.NO_CONTENT, [])
-
-    async def _tried(self, scope: Scope, send: Send, call: Coroutine[Any, Any, R]) -> R | None:
-        """Await a call; None where it failed, and the failure is answered."""
-        try:
-            return await call
-        except Gone:
-            raise
-        except SashError as error:
-            await self._fail(send, error)
-        except Exception:
-            _log.exception("%s %s failed", scope["method"], scope["path"])
-            await self._fail(send, SashError("the service failed; its log says how"), HTTPStatus.INTERNAL_SERVER_ERROR)
-        return None
-
-    def _found(self, path: str) -> tuple[Sequence[str], Callable[[Parameters], Awaitable[Answer]]] | None:
-        if not path.startswith(_API):
-            return None
-        rest = path[len(_API) :]
-        if rest.startswith("label/") and rest.endswith("/values") and (name := rest[6:-7]):
+    def _found(self, path: str) -> _Route | None:
+        name = path.removeprefix(_LABEL).removesuffix(_VALUES)
+        if name and path == f"{_LABEL}{name}{_VALUES}":
             return ("GET",), lambda given: self._values(name, given)
-        return self._routes.get(rest)
+        return self._routes.get(path)
 
     # ---------------------------------------------------------------- handlers
 
@@ -252,17 +230,4 @@ class PrometheusApp:
         body, found = failure(error)
         status = status or found
         self._metrics.count_rejected("prometheus", str(int(status)))
-        headers = [_JSON, (HEADER.encode(), request_id().encode())]
-        if error.retry_after_s is not None:
-            headers.append((b"retry-after", b"%d" % max(1, -int(-error.retry_after_s // 1))))
-        if status == HTTPStatus.UNAUTHORIZED:
-            headers.append((b"www-authenticate", b"Bearer"))
-        await self._send(send, status, [body], *headers)
-
-    async def _send(self, send: Send, status: int, parts: Sequence[bytes], *headers: tuple[bytes, bytes]) -> None:
-        length = [] if status == HTTPStatus.NO_CONTENT else [(b"content-length", b"%d" % sum(map(len, parts)))]
-        await send({"type": "http.response.start", "status": int(status), "headers": [*headers, *length]})
-        for a in range(0, len(parts), 500):
-            body = b"".join(parts[a : a + 500])
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await respond(send, status, [_JSON, *headers_of(error, status)], [body])

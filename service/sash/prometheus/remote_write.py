@@ -17,8 +17,7 @@ Source: prometheus.io/docs/specs/prw/remote_write_spec; Prometheus' prompb/types
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Hashable, Iterator, Mapping
+from collections.abc import Coroutine, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import pack
 from typing import Any, NamedTuple, TypeVar
@@ -39,7 +38,8 @@ from sash.prometheus.requests import UnsupportedMediaType, header, read_body
 from sash.promql.errors import BadData
 from sash.promql.values import NAME
 from sash.rpc.parsing import LONG_BYTES, parsed
-from sash.rpc.sizes import varint
+from sash.rpc.sizes import span, varint
+from sash.shards.parts import together
 from sash_engine.errors import (
     DataLoss,
     InvalidArgument,
@@ -79,7 +79,7 @@ _SAMPLES_A_STEP = 1000
 _STALE = pack("<Q", 0x7FF0000000000002)
 """Prometheus' NaN of a series that has ended. It is no sample."""
 
-_AGAIN = (Unavailable, ResourceExhausted, DataLoss)
+_AGAIN = (Unavailable, DataLoss)
 """Errors that may go away."""
 
 
@@ -134,6 +134,13 @@ class Columns:
                 f"{self.target.spec.name!r}; their other labels are not kept"
             )
 
+    def append(self, time: int, value: float, key: str | None) -> None:
+        """Add an entry; `key` is None where the window has no keys."""
+        self.times.append(time)
+        self.values.append(value)
+        if key is not None:
+            self.keys.append(key)
+
     def batch(self) -> Batch:
         spec, name = self.target
         values = np.array(self.values)
@@ -146,12 +153,12 @@ class RemoteWrite:
 
     Args:
         plane: applies them.
-        memory: where parsed requests are reserved; None: nowhere.
+        memory: where parsed requests are reserved.
         body_bytes_max: the largest body.
         entries_max: the most samples of a request.
     """
 
-    def __init__(self, plane: Plane, memory: MemoryBudget | None, body_bytes_max: int, entries_max: int) -> None:
+    def __init__(self, plane: Plane, memory: MemoryBudget, body_bytes_max: int, entries_max: int) -> None:
         self._plane = plane
         self._memory = memory
         self._bytes_max = body_bytes_max
@@ -170,7 +177,7 @@ class RemoteWrite:
         body = await read_body(scope, receive, self._bytes_max)
         length = length_of(body)
         try:
-            self._need(_COPIES * length)
+            self._memory.need(_COPIES * length)
             problems = dict[str, None]()
             columns = await self._plane.parsed(self._sorted(body, rules, problems))
         except ResourceExhausted as error:
@@ -178,13 +185,7 @@ class RemoteWrite:
         for refused in (await applied(self._plane, columns)).values():
             problems[refused.message] = None
         if problems:
-            some = "; ".join(list(problems)[:_PROBLEMS_MAX])
-            more = f"; and {len(problems) - _PROBLEMS_MAX} more" if len(problems) > _PROBLEMS_MAX else ""
-            raise BadData(f"some samples were not taken: {some}{more}")
-
-    def _need(self, count: int) -> None:
-        if self._memory is not None:
-            self._memory.need(count)
+            raise BadData(f"some samples were not taken: {told(list(problems))}")
 
     def _sorted(self, body: bytes, rules: Rules, problems: dict[str, None]) -> Steps[dict[str, Columns]]:
         """The samples by window."""
@@ -197,11 +198,11 @@ class RemoteWrite:
             if data is None:
                 continue
             if len(data) > max(long_bytes, LONG_BYTES):
-                self._need(_PARSED * (len(data) - long_bytes))
+                self._memory.need(_PARSED * (len(data) - long_bytes))
                 long_bytes = len(data)
             series = yield from read_series(data)
             samples += len(series.samples)
-            self._need(_SAMPLE_BYTES * len(series.samples))
+            self._memory.need(_SAMPLE_BYTES * len(series.samples))
             if samples > self._entries_max or number == _SERIES_MAX:
                 raise TooLarge(
                     "too many samples or series in one request: make queue_config.max_samples_per_send smaller",
@@ -270,10 +271,7 @@ class RemoteWrite:
             if not -TICK_MAX < ticks < TICK_MAX:
                 far = sample.timestamp
                 continue
-            columns.times.append(ticks)
-            columns.values.append(value)
-            if key is not None:
-                columns.keys.append(key)
+            columns.append(ticks, value, key)
         if far is not None:
             raise InvalidArgument(f"timestamp {far} of metric {metric[:80]!r} is out of range")
 
@@ -304,6 +302,12 @@ def target_of(plane: Plane, window: str, name: str = "") -> Target:
     return Target(spec, only)
 
 
+def told(problems: Sequence[str]) -> str:
+    """The first of some problems, and how many more there are."""
+    more = f"; and {len(problems) - _PROBLEMS_MAX} more" if len(problems) > _PROBLEMS_MAX else ""
+    return "; ".join(problems[:_PROBLEMS_MAX]) + more
+
+
 async def applied(plane: Plane, columns: Mapping[str, Columns]) -> dict[str, SashError]:
     """Write samples to all windows at once, so that one commit has them all; return why windows refuse theirs for ever.
 
@@ -323,22 +327,12 @@ async def written(
         Unavailable: the same request may succeed later; what was applied is then not applied again.
         DataLoss: likewise, and a part of a window is damaged.
     """
-    again: SashError | None = None
-    done, refused = dict[W, WriteResult](), dict[W, SashError]()
-    outcomes = await asyncio.gather(*map(unbroken, writes.values()), return_exceptions=True)
-    for name, outcome in zip(writes, outcomes, strict=True):
-        if isinstance(outcome, _AGAIN):
-            again = outcome
-        elif isinstance(outcome, SashError):
-            refused[name] = outcome
-        elif isinstance(outcome, BaseException):
-            raise outcome
-        else:
-            done[name] = outcome
-    if isinstance(again, ResourceExhausted):  # Prometheus drops what is answered with 429
-        raise Unavailable(again.message, limit=again.limit, retry_after_s=again.retry_after_s or 1)
-    if again is not None:
-        raise again
+    done, refused = await together({name: unbroken(write) for name, write in writes.items()})
+    for error in reversed(refused.values()):
+        if isinstance(error, ResourceExhausted):  # Prometheus drops what is answered with 429
+            raise Unavailable(error.message, limit=error.limit, retry_after_s=error.retry_after_s or 1)
+        if isinstance(error, _AGAIN):
+            raise error
     return done, refused
 
 
@@ -440,17 +434,8 @@ def _series(data: bytes) -> Iterator[bytes | None]:
     at = others = 0
     while at < len(data):
         tag, at = varint(data, at)
-        start, kind = at, tag & 7
-        if kind == 0:
-            _, at = varint(data, at)
-        elif kind == 2:
-            length, start = varint(data, at)
-            at = start + length
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        else:
-            raise _no_request()
-        if at > len(data):
+        start, at = span(data, at, tag & 7)
+        if not 0 <= at <= len(data):
             raise _no_request()
         if tag == _SERIES_TAG:
             yield data[start:at]

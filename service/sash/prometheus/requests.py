@@ -1,4 +1,5 @@
-"""The parameters of one request: of its query string, and of its body where that is a form.
+"""Requests and answers of HTTP without a framework. The parameters of a request are those of its query string, and of
+its body where that is a form.
 
 GET  …/query?query=1%2B1
 POST …/query             content-type: application/x-www-form-urlencoded
@@ -6,17 +7,22 @@ POST …/query             content-type: application/x-www-form-urlencoded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from http import HTTPStatus
 from urllib.parse import parse_qsl
 
-from starlette.types import Receive, Scope
+from starlette.types import Receive, Scope, Send
 
+from sash.context import HEADER, request_id
 from sash.promql.errors import BadData
 from sash.rest.bodies import whole_body
-from sash_engine.errors import TooLarge
+from sash_engine.errors import SashError, TooLarge
 
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 1 << 18
 _FIELDS_MAX = 1000
+_PARTS = 500
+"""Parts of an answer that are sent together."""
 
 
 class UnsupportedMediaType(BadData):
@@ -101,6 +107,27 @@ async def read_body(scope: Scope, receive: Receive, bytes_max: int) -> bytes:
     if announced.isdecimal() and int(announced) > bytes_max:
         raise too_large
     return await whole_body(receive, bytes_max, too_large)
+
+
+async def respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], parts: Sequence[bytes]) -> None:
+    """Answer a request."""
+    if status != HTTPStatus.NO_CONTENT:
+        headers = [*headers, (b"content-length", b"%d" % sum(map(len, parts)))]
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    for a in range(0, len(parts), _PARTS):
+        body = b"".join(parts[a : a + _PARTS])
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def headers_of(error: Exception, status: int) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer that is an error: the id of the request, and when to come again."""
+    headers = [(HEADER.encode(), request_id().encode())]
+    if isinstance(error, SashError) and error.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % max(1, -int(-error.retry_after_s // 1))))
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
+    return headers
 
 
 def header(scope: Scope, name: bytes) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sash.calls import origin_of, refusing
 from sash.rest.large_json import LongList
 from sash.rest.lists import Values, coded_steps, nullable_steps, number_steps, pieces_of, strings, tick_steps
-from sash.rest.scalars import NowNs, flag, integer, kind_of, number, text, tick
+from sash.rest.scalars import NowNs, flag, integer, kind_of, number, of_kind, text, tick
 from sash_engine.errors import InvalidArgument, TooLarge
 from sash_engine.monoids.base import FieldType, Monoid, Partials, object_array
 from sash_engine.monoids.pane import part_names
@@ -337,18 +337,12 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
 
 
 def _plain_list(value: Any, path: str) -> list[Any]:
-    if type(value) is not list:
-        raise InvalidArgument(f"{path} must be a list, not {kind_of(value)}", field=path)
-    return value
+    return of_kind(value, path, list, "a list")
 
 
 def _list(value: Any, path: str) -> Values:
-    if type(value) is not list and type(value) is not LongList:
-        raise InvalidArgument(f"{path} must be a list, not {kind_of(value)}", field=path)
-    return value
+    return value if type(value) is LongList else _plain_list(value, path)
 
 
 def _object(value: Any, path: str) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise InvalidArgument(f"{path} must be an object, not {kind_of(value)}", field=path)
-    return value
+    return of_kind(value, path, dict, "an object")

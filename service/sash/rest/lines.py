@@ -146,12 +146,8 @@ class Lines:
                 error.message = f"entries {first} to {last}: {error.message}"
                 raise
             self.applied_entries += stop - start
-            self.result.inserted += done.inserted
-            self.result.late += done.late
-            self.result.evicted += done.evicted
-            self.result.duplicates += done.duplicates
-            self.result.ahead += done.ahead
-            self.result.history += done.history
+            for name in ("inserted", "late", "evicted", "duplicates", "ahead", "history"):
+                setattr(self.result, name, getattr(self.result, name) + getattr(done, name))
             self.result.durability = done.durability
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sash.calls import refusing
 from sash.rest.large_json import LongList
 from sash_engine.errors import InvalidArgument
 from sash_wire.times import forms_of, parse_time
+
+K = TypeVar("K")
 
 NowNs = Callable[[], int]
 """Tells wall time, in nanoseconds since the Unix epoch."""
@@ -66,9 +68,7 @@ def text(value: Any, path: str) -> str:
     Raises:
         InvalidArgument: it is not.
     """
-    if type(value) is not str:
-        raise InvalidArgument(f"{path} must be a string, not {kind_of(value)}", field=path)
-    return value
+    return of_kind(value, path, str, "a string")
 
 
 def number(value: Any, path: str) -> float:
@@ -84,8 +84,13 @@ def number(value: Any, path: str) -> float:
 
 
 def flag(value: Any, path: str) -> bool:
-    if type(value) is not bool:
-        raise InvalidArgument(f"{path} must be true or false, not {kind_of(value)}", field=path)
+    return of_kind(value, path, bool, "true or false")
+
+
+def of_kind(value: Any, path: str, kind: type[K], wanted: str) -> K:
+    """Return a value that is of a kind; raises InvalidArgument with what is wanted."""
+    if type(value) is not kind:
+        raise InvalidArgument(f"{path} must be {wanted}, not {kind_of(value)}", field=path)
     return value
 
 

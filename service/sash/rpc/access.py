@@ -14,7 +14,7 @@ from sash.access.tls import Certificates, Pem, is_name
 from sash.admission import Admission
 from sash.context import CALL, CallContext
 from sash.limits.refusals import Refusals
-from sash.rpc.errors import end_with, status_of
+from sash.rpc.errors import end_with_error
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import SashError
 
@@ -96,9 +96,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
     async def _abort(self, error: SashError, method: str, context: Any) -> None:
         await self._refusals.turn()
         self._admission.refused(method, error)
-        status = status_of(error, method)
-        self._metrics.count_rejected("grpc", status.code.name)
-        await end_with(context, status.code, status.details, status.trailing_metadata)
+        await end_with_error(context, error, method, self._metrics)
 
 
 def server_credentials(

@@ -20,6 +20,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from sash.context import request_id
+from sash.runtime.metrics import Metrics
 from sash_engine import errors
 
 DOMAIN = "sash"
@@ -62,6 +63,15 @@ async def end_with(context: Any, code: grpc.StatusCode, details: str, metadata: 
         assert task is not None
         task.add_done_callback(partial(_forget, error))
         raise
+
+
+async def end_with_error(
+    context: Any, error: Exception, method: str, metrics: Metrics, applied: int | None = None
+) -> None:
+    """Count an error, and end the call of this task with its status; arguments as `described`, raises as `end_with`."""
+    status = status_of(error, method, applied)
+    metrics.count_rejected("grpc", status.code.name)
+    await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
 def _forget(error: Exception, _: object) -> None:

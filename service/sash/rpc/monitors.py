@@ -26,7 +26,7 @@ from sash.limits.open_calls import OpenCalls, address_of_peer
 from sash.limits.places import Places
 from sash.limits.receiving import Receiving
 from sash.rpc.access import note_peer
-from sash.rpc.errors import end_with, status_of
+from sash.rpc.errors import end_with_error
 from sash.runtime.metrics import Metrics
 from sash_engine.errors import InvalidArgument, NotFound
 
@@ -95,7 +95,7 @@ class Health(grpc.ServiceRpcHandler):
                 raise NotFound(f"there is no service {name[:80]!r}", field="service")
             return Status(status=self._statuses[name])
         except Exception as error:
-            await self._refuse(error, context)
+            await end_with_error(context, error, "health", self._metrics)
 
     async def _watch(self, _: Any, context: Context) -> None:
         try:
@@ -108,7 +108,7 @@ class Health(grpc.ServiceRpcHandler):
             finally:
                 self._places.leave(address)
         except Exception as error:
-            await self._refuse(error, context)
+            await end_with_error(context, error, "health", self._metrics)
 
     async def _asked(self, context: Context) -> str:
         """The name of the service that a call asks about."""
@@ -129,11 +129,6 @@ class Health(grpc.ServiceRpcHandler):
                 told = status
                 await context.write(Status(status=status))
             await asyncio.wait((changed,))
-
-    async def _refuse(self, error: Exception, context: Context) -> None:
-        status = status_of(error, "health")
-        self._metrics.count_rejected("grpc", status.code.name)
-        await end_with(context, status.code, status.details, status.trailing_metadata)
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
@@ -176,9 +171,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
             reserved.take(_REFLECTED_BYTES)
             self._places.enter(caller)
         except Exception as error:
-            status = status_of(error, "reflection")
-            self._metrics.count_rejected("grpc", status.code.name)
-            await end_with(context, status.code, status.details, status.trailing_metadata)
+            await end_with_error(context, error, "reflection", self._metrics)
         try:
             await _while_open(answer, context, self._closing)
         finally:

@@ -9,7 +9,7 @@ A message here has one repeated field, and nothing else; a last one has what els
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from google.protobuf.message import Message
@@ -23,10 +23,8 @@ _VALUES = 1_000
 """Values of a message: 1 ms to make it, and 0.1 ms to write it."""
 
 
-class Run(Protocol):
-    """Takes steps in slices."""
-
-    def __call__(self, steps: Steps[bytes]) -> Coroutine[Any, Any, bytes]: ...
+Run = Callable[[Steps[bytes]], Coroutine[Any, Any, bytes]]
+"""Takes steps in slices."""
 
 
 class Written(Protocol):
@@ -39,7 +37,7 @@ class Written(Protocol):
         """Several messages as one."""
 
 
-class _Proto:
+class Proto:
     """Protobuf's binary form; equal messages are equal bytes."""
 
     def write(self, message: Message) -> bytes:
@@ -49,7 +47,7 @@ class _Proto:
         return b"".join([*parts, last])
 
 
-PROTO = _Proto()
+PROTO = Proto()
 
 
 class Parts:

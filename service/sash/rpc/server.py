@@ -37,7 +37,7 @@ from sash.limits.receiving import Receiving, Slot
 from sash.limits.refusals import WAITING_MAX, Refusals
 from sash.plane import Plane
 from sash.rpc.access import AccessInterceptor, note_peer, server_credentials
-from sash.rpc.errors import end_with, status_of
+from sash.rpc.errors import end_with_error, status_of
 from sash.rpc.methods import SERVICE, Method, methods
 from sash.rpc.monitors import HEALTH, Health, Reflection
 from sash.rpc.operations import Operations
@@ -401,9 +401,7 @@ class _Guarded:
                 yield await self._parsed(data, lease)
 
     async def _refuse(self, error: Exception, context: Context, applied: int | None = None) -> None:
-        status = status_of(error, self._method.name, applied)
-        self._metrics.count_rejected("grpc", status.code.name)
-        await end_with(context, status.code, status.details, status.trailing_metadata)
+        await end_with_error(context, error, self._method.name, self._metrics, applied)
 
 
 def _close(lease: Lease | None, context: Context) -> None:

@@ -56,22 +56,16 @@ def _check(kind: Any, data: bytes, at: int, stop: int, fields: int, depth: int) 
             raise InvalidArgument("the request has too many fields", field="request", limit=f"{FIELDS_MAX} fields")
         tag, at = varint(data, at)
         number, wire = tag >> 3, tag & 7
-        if wire == 0:
-            _, at = varint(data, at)
-        elif wire in (1, 5):
-            at += 8 if wire == 1 else 4
-        elif wire == 2:
-            length, at = varint(data, at)
-            if number in maps:
-                counted += 1
-                if counted > MAP_ENTRIES_MAX:
-                    name = maps[number]
-                    raise InvalidArgument(f"{name} has too many names", field=name, limit=f"{MAP_ENTRIES_MAX} names")
-            if number in inner:
-                fields = yield from _check(inner[number], data, at, min(at + length, stop), fields, depth + 1)
-            at += length
-        else:
+        start, at = span(data, at, wire)
+        if at < 0:
             break  # the parser refuses it
+        if wire == 2 and number in maps:
+            counted += 1
+            if counted > MAP_ENTRIES_MAX:
+                name = maps[number]
+                raise InvalidArgument(f"{name} has too many names", field=name, limit=f"{MAP_ENTRIES_MAX} names")
+        if wire == 2 and number in inner:
+            fields = yield from _check(inner[number], data, start, min(at, stop), fields, depth + 1)
     return fields
 
 
@@ -100,6 +94,21 @@ def _kinds(kind: Any, found: dict[str, Any]) -> dict[str, Any]:
             if field.message_type is not None:
                 _kinds(field.message_type, found)
     return found
+
+
+def span(data: bytes, at: int, wire: int) -> tuple[int, int]:
+    """Where the value of a field begins and ends, by how it is written; it ends at -1 where no version writes so."""
+    match wire:
+        case 0:
+            return at, varint(data, at)[1]
+        case 1:
+            return at, at + 8
+        case 2:
+            length, at = varint(data, at)
+            return at, at + length
+        case 5:
+            return at, at + 4
+    return at, -1
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from sash.shards.files import with_spec
 from sash.shards.hosted import HostedShards
 from sash.shards.lifecycle import Lifecycle
 from sash.shards.merging import merged_infos
-from sash.shards.peers import RemoteAdministration
+from sash.shards.peers import RemoteShard
 from sash.shards.questions import Questions
 from sash.shards.shard_calls import ShardCalls
 from sash.topology import ServingProcess, stays
@@ -34,7 +34,7 @@ from sash_engine.windows.spec.window import WindowSpec
 A = TypeVar("A")
 R = TypeVar("R")
 
-Administration = Lifecycle | RemoteAdministration
+Administration = Lifecycle | RemoteShard
 """Creates, changes and deletes windows on all shards. One process does it at a time."""
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.loop_time import LoopTime
 from sash.runtime.storage_status import StorageStatus
@@ -34,23 +33,21 @@ Shard = LocalShard | RemoteShard
 """The windows of one shard, here or elsewhere."""
 
 
-@dataclass(eq=False)
 class HostedShard:
     """One shard of this process.
+
+    Args:
+        storage: what keeps its windows.
+        held: is told how long its operations hold the loop.
 
     Attributes:
         calls: how many are in progress.
     """
 
-    catalogue: Catalogue
-    storage: Storage
-    local: LocalShard
-    calls: int = 0
-
-    @classmethod
-    def of(cls, storage: Storage, held: LoopTime) -> HostedShard:
-        """A shard over a storage; `held` is told how long its operations hold the loop."""
-        return cls(storage.catalogue, storage, LocalShard(storage, held))
+    def __init__(self, storage: Storage, held: LoopTime) -> None:
+        self.storage, self.catalogue = storage, storage.catalogue
+        self.local = LocalShard(storage, held)
+        self.calls = 0
 
 
 class HostedShards:
@@ -162,6 +159,10 @@ class HostedShards:
         """Do what time alone brings, to every shard here."""
         for hosted in list(self.hosted.values()):
             hosted.storage.tidy()
+
+    def gone(self, shard: int) -> HostedShard | None:
+        """Serve a shard no more, and return it; None where it was not here."""
+        return self.hosted.pop(shard, None) or self.joining.pop(shard, None)
 
     # ---------------------------------------------------------------- figures
 

@@ -248,7 +248,7 @@ class LeasedHost:
         _log.error("%s", reason)
         self._decides, self._over = False, reason
         for shard in [*self.shards.hosted, *self.shards.joining]:
-            hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
+            hosted = self.shards.gone(shard)
             if hosted is not None:
                 self.serving.spawn(self._ended(shard, hosted))
 
@@ -336,7 +336,7 @@ class LeasedHost:
                 self.serving.spawn(self.serving.reconcile_others())
 
     async def _give(self, shard: int) -> None:
-        hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
+        hosted = self.shards.gone(shard)
         if hosted is not None:
             await self._ended(shard, hosted)
         try:
@@ -393,7 +393,7 @@ class LeasedHost:
 
     def _dropped(self, shard: int) -> None:
         """Serve a shard no more that another process has."""
-        hosted = self.shards.hosted.pop(shard, None) or self.shards.joining.pop(shard, None)
+        hosted = self.shards.gone(shard)
         if hosted is not None:
             _log.warning("another process has taken shard %d over", shard)
             self.serving.spawn(self._ended(shard, hosted))

@@ -194,7 +194,7 @@ class Lifecycle:
             if shard == HOME:
                 await self._on_home(home, lambda: home.restore(fed(queues[shard]), name))
             else:
-                await self._on(shard, lambda there: there.restore(fed(queues[shard]), name, token=token))
+                await self._on(shard, lambda there: there.restore(fed(queues[shard]), name, (), token))
 
         tasks: list[asyncio.Task[Any]] = []
 

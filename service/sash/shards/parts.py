@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from sash_engine.errors import (
@@ -16,6 +16,7 @@ from sash_engine.errors import (
     Unsupported,
 )
 
+K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 _SEVERE: tuple[type[SashError], ...] = (
@@ -39,20 +40,20 @@ def worst(errors: Iterable[SashError]) -> SashError:
     return found[0]
 
 
-async def together(calls: Mapping[int, Coroutine[Any, Any, R]]) -> tuple[dict[int, R], dict[int, SashError]]:
-    """Make calls to several shards side by side; return the answers, and the errors, by shard.
+async def together(calls: Mapping[K, Coroutine[Any, Any, R]]) -> tuple[dict[K, R], dict[K, SashError]]:
+    """Make calls side by side, as to several shards; return the answers, and the errors, by what each call is for.
 
     Raises:
         Exception: what is no `SashError`, once all calls have ended.
     """
     found = await asyncio.gather(*calls.values(), return_exceptions=True)
-    answers: dict[int, R] = {}
-    errors: dict[int, SashError] = {}
-    for shard, answer in zip(calls, found, strict=True):
+    answers: dict[K, R] = {}
+    errors: dict[K, SashError] = {}
+    for name, answer in zip(calls, found, strict=True):
         if isinstance(answer, SashError):
-            errors[shard] = answer
+            errors[name] = answer
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            answers[shard] = answer
+            answers[name] = answer
     return answers, errors

@@ -13,25 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import grpc
 
 from sash.context import CALL, HEADER
-from sash.durability.records.commands import Command
 from sash.shard import Parts
 from sash.shards.codec import pack, unpack
 from sash_engine.errors import SashError, Unavailable
 from sash_engine.windows.answers import WindowInfo
-from sash_engine.windows.batches.batch import Origin
 from sash_engine.windows.questions import EntriesQuery, Question
-from sash_engine.windows.spec.window import WindowSpec
 from sash_wire import traces
-
-A = TypeVar("A")
-R = TypeVar("R")
 
 SERVICE = "sash.shards.v1.Peers"
 OPTIONS = [
@@ -108,7 +103,7 @@ class Peer:
         finally:
             self._waiting.pop(number, None)
 
-    async def read(self, shard: int, operation: str, *args: Any) -> AsyncIterator[Any]:
+    async def read(self, shard: int | None, operation: str, *args: Any) -> AsyncIterator[Any]:
         """Make a call whose answer is long; return its parts when the other process has begun with them."""
         method: Any = self._channel.unary_stream(f"/{SERVICE}/Read")
         stream = method(pack([shard, operation, list(args)]), metadata=self._metadata)
@@ -216,77 +211,25 @@ def _said() -> dict[str, str]:
 
 
 class RemoteShard:
-    """The windows of a shard of another process. It is a `Shard`."""
+    """The windows of a shard of another process: each operation is passed on by its name. It is a `Shard`.
 
-    def __init__(self, peer: Peer, shard: int) -> None:
+    Args:
+        shard: whose operations these are; None: those of the deployment, as `Lifecycle` has them.
+    """
+
+    def __init__(self, peer: Peer, shard: int | None) -> None:
         self._peer = peer
         self._shard = shard
 
-    async def _call(self, operation: str, *args: Any) -> Any:
-        return await self._peer.call(self._shard, operation, *args)
+    def __getattr__(self, operation: str) -> Callable[..., Awaitable[Any]]:
+        return partial(self._peer.call, self._shard, operation)
 
-    async def write(self, name: str, command: Command[R], origin: Origin | None = None) -> R:
-        return await self._call("write", name, command, origin)  # type: ignore[no-any-return]
-
-    async def ask(self, name: str, question: Question[A]) -> A:
-        if isinstance(question, EntriesQuery):
-            return await self._peer.read(self._shard, "ask", name, question)  # type: ignore[return-value]
-        return await self._call("ask", name, question)  # type: ignore[no-any-return]
-
-    async def window(self, name: str) -> WindowInfo:
-        return await self._call("window", name)  # type: ignore[no-any-return]
-
-    async def windows(self) -> list[WindowInfo]:
-        return await self._call("windows")  # type: ignore[no-any-return]
-
-    async def create(self, spec: WindowSpec, token: str | None = None) -> tuple[WindowInfo, bool]:
-        return await self._call("create", spec, token)  # type: ignore[no-any-return]
-
-    async def delete(self, name: str, token: str | None = None) -> int:
-        return await self._call("delete", name, token)  # type: ignore[no-any-return]
-
-    async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> WindowInfo:
-        return await self._call("add_aggregates", name, aggregates)  # type: ignore[no-any-return]
+    async def ask(self, name: str, question: Question[Any]) -> Any:
+        call = self._peer.read if isinstance(question, EntriesQuery) else self._peer.call
+        return await call(self._shard, "ask", name, question)
 
     async def export(self, name: str) -> Parts[bytes]:
         return await self._peer.read(self._shard, "export", name)
 
-    async def restore(
-        self,
-        parts: AsyncIterator[bytes],
-        name: str | None = None,
-        derived: Sequence[str] = (),
-        token: str | None = None,
-    ) -> WindowInfo:
-        return await self._peer.restore(self._shard, parts, name, derived, token)  # type: ignore[no-any-return]
-
-    async def closed(self) -> dict[str, str]:
-        return await self._call("closed")  # type: ignore[no-any-return]
-
-    async def close(self, name: str, token: str) -> None:
-        await self._call("close", name, token)
-
-    async def reopen(self, name: str, token: str) -> None:
-        await self._call("reopen", name, token)
-
-
-class RemoteAdministration:
-    """The process that creates and deletes windows, where it is another one. It is an `Administration`."""
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-
-    async def create(self, spec: WindowSpec) -> bool:
-        return await self._peer.call(None, "create", spec)  # type: ignore[no-any-return]
-
-    async def delete(self, name: str) -> int:
-        return await self._peer.call(None, "delete", name)  # type: ignore[no-any-return]
-
-    async def add_aggregates(self, name: str, aggregates: Mapping[str, Any]) -> None:
-        await self._peer.call(None, "add_aggregates", name, aggregates)
-
-    async def reconcile_one(self, shard: int) -> None:
-        await self._peer.call(None, "reconcile_one", shard)
-
-    async def restore(self, parts: AsyncIterator[bytes], name: str) -> None:
-        await self._peer.restore(None, parts, name)
+    async def restore(self, parts: AsyncIterator[bytes], *args: Any) -> WindowInfo:
+        return await self._peer.restore(self._shard, parts, *args)  # type: ignore[no-any-return]

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sash.access.access import Access
-from sash.durability.catalogue import Catalogue
 from sash.durability.storage import Storage
 from sash.limits.loop_time import LoopTime
 from sash.plane import Plane
@@ -20,7 +19,7 @@ from sash.runtime.metrics import Metrics
 from sash.shards.deployment import Administration, Deployment
 from sash.shards.hosted import HOME, HostedShard, HostedShards, Shard, nobody
 from sash.shards.peer_server import PeerServer
-from sash.shards.peers import Peer, RemoteAdministration, RemoteShard
+from sash.shards.peers import Peer, RemoteShard
 from sash_engine.clock import Clock
 from sash_engine.errors import InvalidArgument, SashError, Unavailable
 
@@ -42,7 +41,7 @@ _OLD_S = 60.0
 _SETTLE_S = 0.5
 """After so long a window that is still closed, or has changed on home only, is settled with home."""
 
-Open = Callable[[int], tuple[Catalogue, Storage]]
+Open = Callable[[int], Storage]
 """Opens the storage of a shard. It is not started yet."""
 
 
@@ -108,8 +107,8 @@ class Serving:
 
     async def opened(self, shard: int, standby: bool, beside: bool = False) -> HostedShard:
         """Recover a shard; it serves nothing but its windows' specs before it has joined."""
-        _, storage = self._open(shard)
-        hosted = HostedShard.of(storage, self._held)
+        storage = self._open(shard)
+        hosted = HostedShard(storage, self._held)
         hosted.local.on_unsettled = lambda: self._unsettled(shard, hosted)
         await storage.start(standby, beside)
         self.shards.joining[shard] = hosted
@@ -222,7 +221,7 @@ class Serving:
     def _administration(self) -> Administration:
         if HOME in self.shards.hosted:
             return self.deployment.lifecycle
-        return RemoteAdministration(self._peer_of(HOME))
+        return RemoteShard(self._peer_of(HOME), None)
 
     def resolve(self, shard: int | None, operation: str) -> Callable[..., Awaitable[Any]]:
         """The operation that another process asks for."""

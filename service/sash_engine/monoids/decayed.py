@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Monoid, Partial, Partials, Read, Values
+from sash_engine.monoids.base import NUMERIC, TIME, Array, FieldType, Joined, Partial, Partials, Read, Values
 from sash_engine.monoids.forms import ticks
 from sash_engine.monoids.numerics import difference, in_chunks, lengths, quiet, total
 
 
-class DecayedSum(Monoid):
+class DecayedSum(Joined):
     """The sum of a field in which the weight of an entry halves with each half-life; 0 over no entries.
 
     The weight is 1 for the newest entry that the answer covers, and 2^(-age / half_life) for others. Entries count when
@@ -52,11 +52,7 @@ class DecayedSum(Monoid):
     def lift(self, value: Any) -> Partial:
         return value[1], float(value[0])
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         (time1, sum1), (time2, sum2) = older, newer
         if time1 <= time2:
             return time2, self._decayed(sum1, time2 - time1) + sum2

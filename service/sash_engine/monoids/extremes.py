@@ -21,6 +21,7 @@ from sash_engine.monoids.base import (
     PYTHON_TYPES,
     Array,
     FieldType,
+    Joined,
     Monoid,
     OneValue,
     Partial,
@@ -109,7 +110,7 @@ def _precedes(ufunc: np.ufunc, a: Any, b: Any) -> Any:
     return beats | ((a != a) & (b == b))
 
 
-class _ExtremeCount(Monoid):
+class _ExtremeCount(Joined):
     """Partial: (extreme, number of values that equal it)."""
 
     reads = (Read("field", ORDERED),)
@@ -124,11 +125,7 @@ class _ExtremeCount(Monoid):
     def lift(self, value: Any) -> Partial:
         return value, 1
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         if _precedes(self.ufunc, older[0], newer[0]):
             return older
         if _precedes(self.ufunc, newer[0], older[0]):

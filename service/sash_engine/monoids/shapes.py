@@ -12,7 +12,7 @@ from sash_engine.monoids.base import (
     TIME,
     Array,
     FieldType,
-    Monoid,
+    Joined,
     Partial,
     Partials,
     Read,
@@ -25,7 +25,7 @@ from sash_engine.monoids.numerics import first_of_best, in_chunks, lengths
 _INT64 = np.dtype(np.int64)
 
 
-class M4(Monoid):
+class M4(Joined):
     """First, last, smallest and largest value of a field with their times: enough for a pixel column of a line chart.
 
     The answer is `{"first": {"time": …, "value": …}, "last": …, "min": …, "max": …}`; None over no entries. NaN is
@@ -63,11 +63,7 @@ class M4(Monoid):
         number, time = value
         return (time, number) * 4
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         low, new_low, high, new_high = older[5], newer[5], older[7], newer[7]
         takes_low = new_low < low or (new_low != new_low and low == low)
         takes_high = new_high > high or (new_high != new_high and high == high)
@@ -116,7 +112,7 @@ class M4(Monoid):
         return partials[5] > partials[7]
 
 
-class LongestIncreasingRun(Monoid):
+class LongestIncreasingRun(Joined):
     """The longest run of consecutive entries whose values strictly increase; of equally long ones, the first in time.
 
     The answer is `{"length": entries, "start": time of the first, "end": time of the last}`; None over no entries.
@@ -172,11 +168,7 @@ class LongestIncreasingRun(Monoid):
         number, time = value
         return 1, number, number, 1, time, 1, time, 1, time, time
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         n1, first, seam1, prefix, prefix_end, suffix1, suffix1_start, best, best_start, best_end = older
         n2, seam2, last, prefix2, prefix2_end, suffix, suffix_start, best2, best2_start, best2_end = newer
         if seam1 < seam2:

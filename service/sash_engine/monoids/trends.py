@@ -15,6 +15,7 @@ from sash_engine.monoids.base import (
     TIME,
     Array,
     FieldType,
+    Joined,
     Monoid,
     Partial,
     Partials,
@@ -32,7 +33,7 @@ BOUNDS_MAX = 1000
 """The greatest number of bounds of a histogram: every node of a forest holds that many counts."""
 
 
-class LinearSlope(Monoid):
+class LinearSlope(Joined):
     """The slope of the least-squares line of a field against time, in units of the field per tick.
 
     None over no entries, and if all entries have the same time. A NaN or an infinity makes it NaN.
@@ -61,11 +62,7 @@ class LinearSlope(Monoid):
         number, time = float(value[0]), value[1]
         return 1, time, 0.0, number, 0.0, number - number
 
-    def combine(self, older: Partial, newer: Partial) -> Partial:
-        if older is None:
-            return newer
-        if newer is None:
-            return older
+    def join(self, older: Any, newer: Any) -> Any:
         return self._join(older, newer, float(newer[1] - older[1]))
 
     def _join(self, older: Partial, newer: Partial, shift: Any) -> Any:

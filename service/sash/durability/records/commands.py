@@ -76,6 +76,11 @@ class Command(Generic[R]):
         """How many entries its caller's quota is charged."""
         return 0
 
+    @property
+    def size(self) -> int:
+        """About how many bytes its record has."""
+        return 100
+
     def digest(self) -> bytes:
         """Return the digest by which a producer's retry is known."""
         raise AssertionError(f"no producer numbers a write of kind {self.kind}")
@@ -356,10 +361,6 @@ class BulkEvict(_OfKey):
     def fields(self) -> list[Any]:
         return [self.time, self.key]
 
-    @property
-    def size(self) -> int:
-        return 100
-
 
 @dataclass(slots=True)
 class EvictRange(_OfKey):
@@ -385,10 +386,6 @@ class EvictRange(_OfKey):
 
     def fields(self) -> list[Any]:
         return [self.start, self.end, self.key]
-
-    @property
-    def size(self) -> int:
-        return 100
 
 
 @dataclass(slots=True)
@@ -458,10 +455,6 @@ class Punctuate(Command[WriteResult]):
 
     def fields(self) -> list[Any]:
         return [self.time]
-
-    @property
-    def size(self) -> int:
-        return 100
 
 
 Evict = BulkEvict | EvictRange | Punctuate | Retract

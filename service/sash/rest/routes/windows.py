@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -71,20 +72,13 @@ async def get_topology(call: Call) -> dict[str, Any]:
 
 
 def _topology(found: Topology) -> dict[str, Any]:
-    processes = [
-        {
-            "number": one.number,
-            "up": one.up,
-            "grpc_port": one.grpc_port,
-            "shards": list(one.shards),
-            "address": one.address,
-            "sizes": [
-                {"shard": shard, "entries": entries, "pending_bytes": pending}
-                for shard, (entries, pending) in sorted(one.sizes.items())
-            ],
-        }
-        for one in found.processes
-    ]
+    processes = []
+    for one in found.processes:
+        sizes = [
+            {"shard": shard, "entries": entries, "pending_bytes": pending}
+            for shard, (entries, pending) in sorted(one.sizes.items())
+        ]
+        processes.append(asdict(one) | {"shards": list(one.shards), "sizes": sizes})
     return {"shards": found.shards, "processes": processes}
 
 
