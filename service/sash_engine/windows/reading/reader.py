@@ -187,12 +187,12 @@ class Reader:
     def is_quick(self, question: Query) -> bool:
         """Whether a query takes no longer than a step, so that nobody needs a turn before it is answered."""
         selection, keys = question.selection, question.keys
+        costs = self._for(selection.aggregates)._costs if selection.aggregates else self._costs
         if selection is not EVERYTHING and selection.selects:
             return False
         if not keys and not question.lookbacks:
             return True
         count = len(self._keys) if isinstance(keys, AllKeys) else max(len(keys), 1)
-        costs = self._for(selection.aggregates)._costs if selection.aggregates else self._costs
         return costs.takes_a_step(count * max(len(question.lookbacks), 1))
 
     @narrowed
