@@ -46,8 +46,11 @@ PYTEST := $(JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 $(CLASSES): constraints.txt | $(VENV)/.has-dev
 	-command -v java >/dev/null && $(BIN)/python -m tests.support.spark_classes $@
 
+# Every process of the tests reads all of them. In a new clone, one process makes their bytecode meanwhile, not each.
+READ := build/read
 test: setup $(CLASSES) ## all tests: Spark in local mode and real servers included
-	engine=$$($(BIN)/python -m deploy.compile_engine) && \
+	[ -e $(READ) ] || { mkdir -p build && $(BIN)/python -m pytest --collect-only -qq >/dev/null && touch $(READ); } & \
+		engine=$$($(BIN)/python -m deploy.compile_engine) && wait && \
 		if [ -n "$$engine" ]; then SASH_PROFILE=sample $(PYTEST) tests/forest $(STEPS); fi && \
 		PYTHONPATH=$$engine $(PYTEST)
 

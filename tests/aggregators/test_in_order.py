@@ -24,6 +24,7 @@ from sash_engine.aggregators.counting import Counting
 from sash_engine.errors import FailedPrecondition, InvalidArgument, Unsupported
 from sash_engine.monoids import Collect, Max, Mean, Monoid, Sum
 from tests.support.aggregator_lockstep import WITNESSES
+from tests.support.profile import THOROUGH
 
 INSERT, EVICT, QUERY = "i", "e", "q"
 
@@ -103,8 +104,8 @@ def witness(name, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALL, ids=by_name)
-def test_every_history_of_seven(algorithm):
-    for history in short_histories("ieq", 7):
+def test_every_short_history(algorithm):
+    for history in short_histories("ieq", 8 if THOROUGH else 7):
         follow(InOrderPair(algorithm, witness("collect", algorithm)), history)
 
 

@@ -15,6 +15,10 @@ from sash_engine.aggregators.fiba import FiBA
 from sash_engine.errors import InvalidArgument
 from sash_engine.monoids import Collect, Sum
 from tests.support.aggregator_lockstep import BULK, SINGLE, WITNESSES, AggregatorLockstep, Counted, follow, histories
+from tests.support.profile import THOROUGH
+
+LARGER = 4 if THOROUGH else 1
+"""How many times larger trees are in `make soak`, where combines are counted."""
 
 TREES = [
     pytest.param(partial(tree, min_arity=arity), id=f"{tree.algorithm}-{arity}")
@@ -94,7 +98,7 @@ def window_of(size, min_arity):
     return Counted(partial(FiBA, min_arity=min_arity), range(0, size * STEP, STEP))
 
 
-def insert_cost(counted, distance, rounds=150):
+def insert_cost(counted, distance, rounds=300 if THOROUGH else 150):
     """Average combines of an insert `distance` entries before the youngest, while the window slides."""
     total = 0
     for _ in range(rounds):
@@ -110,7 +114,7 @@ def insert_cost(counted, distance, rounds=150):
 @ARITIES
 def test_in_order_cost_does_not_depend_on_the_size(min_arity):
     costs = []
-    for size in (2**6, 2**9, 2**12):
+    for size in (2**6, 2**9, 2**13 if THOROUGH else 2**12):
         counted = window_of(size, min_arity)
         youngest = counted.window.youngest
         inserts = [counted.combines("insert", youngest + (i + 1) * STEP, 1) for i in range(1000)]
@@ -134,7 +138,7 @@ def test_most_appends_take_one_combine(min_arity):
 
 @ARITIES
 def test_cost_grows_with_the_logarithm_of_the_distance_not_of_the_size(min_arity):
-    small, large = window_of(2**10, min_arity), window_of(2**13, min_arity)
+    small, large = window_of(LARGER * 2**10, min_arity), window_of(LARGER * 2**13, min_arity)
     height = 4 * min_arity / log2(min_arity)  # combines on a level, per doubling of the distance
     for distance in (1, 2, 8, 32, 128):
         in_small, in_large = insert_cost(small, distance), insert_cost(large, distance)
@@ -146,7 +150,7 @@ def test_cost_grows_with_the_logarithm_of_the_distance_not_of_the_size(min_arity
 @ARITIES
 def test_the_oldest_end_is_as_cheap(min_arity):
     """An insert before the oldest entry climbs from the left finger."""
-    counted = window_of(2**11, min_arity)
+    counted = window_of(LARGER * 2**11, min_arity)
     costs = [counted.combines("insert", -time, 1) for time in range(1, 500)]
     assert sum(costs) / len(costs) < 4 * min_arity + 4
     height = 4 * min_arity / log2(min_arity)
@@ -344,7 +348,7 @@ def test_an_empty_bulk_and_a_lazy_one(min_arity):
 def test_bulk_eviction_costs_the_logarithm_of_what_it_evicts(min_arity):
     """The costs for m = 1, 4, …, 4^5 out of 2^11 entries; they grow by at most a level's work per 4 x."""
     level = 6 * min_arity * 2 / log2(min_arity)
-    for size, powers in ((2**9, 5), (2**11, 6)):
+    for size, powers in ((LARGER * 2**9, 6 if THOROUGH else 5), (LARGER * 2**11, 6)):
         for power in range(powers):
             counted = Counted(partial(BulkFiBA, min_arity=min_arity))
             counted.window.bulk_insert((time, 1) for time in range(size))
@@ -359,10 +363,10 @@ def test_bulk_eviction_costs_the_logarithm_of_what_it_evicts(min_arity):
 def test_bulk_insertion_costs_less_per_entry_the_larger_it_is(min_arity):
     """m sorted entries, in runs at distance d: O(m log(d / m)) combines, so about one per entry in the end."""
     per_entry = []
-    for bulk in (1, 16, 256, 1024):
+    for bulk in (1, 16, 256, LARGER * 1024):
         counted = Counted(partial(BulkFiBA, min_arity=min_arity))
-        counted.window.bulk_insert((4 * time, 1) for time in range(2**11))
-        start = 4 * (2**11 - bulk // 2)
+        counted.window.bulk_insert((4 * time, 1) for time in range(LARGER * 2**11))
+        start = 4 * (LARGER * 2**11 - bulk // 2)
         pairs = [(start + 4 * i + 1, 1) for i in range(bulk)]
         per_entry.append(counted.combines("bulk_insert", pairs) / bulk)
     assert per_entry == sorted(per_entry, reverse=True)
@@ -371,8 +375,8 @@ def test_bulk_insertion_costs_less_per_entry_the_larger_it_is(min_arity):
 
 @ARITIES
 def test_scattered_bulk_insertion_costs_the_logarithm_of_the_gap(min_arity):
-    size = 2**12
-    for bulk in (2**4, 2**7, 2**10):
+    size = LARGER * 2**12
+    for bulk in (2**4, 2**8, 2**12) if THOROUGH else (2**4, 2**7, 2**10):
         counted = Counted(partial(BulkFiBA, min_arity=min_arity))
         counted.window.bulk_insert((4 * time, 1) for time in range(size))
         pairs = [(4 * i * (size // bulk) + 1, 1) for i in range(bulk)]

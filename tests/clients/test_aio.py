@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import inspect
+import io
 
 import numpy as np
 import pytest
@@ -152,6 +153,22 @@ async def test_cancelling_a_task_is_no_error_of_the_service(numbered):
                 await task
     finally:
         servicer.gate.set()
+
+
+async def test_an_import_whose_file_cannot_be_read_ends_its_call(numbered):
+    servicer, window = numbered
+
+    class Broken(io.BytesIO):
+        def read(self, size=-1):
+            if self.tell():
+                assert servicer.importing.wait(WAIT_S)
+                raise OSError("the disk is broken")
+            return super().read(10)
+
+    with pytest.raises(OSError, match="the disk is broken") as caught:
+        await window._client.import_window(Broken(b"x" * 100), "new")
+    await until(lambda: not servicer.importing.is_set())
+    assert caught.tb is not None  # it refers to the call, so that nothing else has ended that
 
 
 async def test_closing_ends_calls_in_progress(numbered):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sash_client import BloomFilter, CountMin, InvalidArgument, NaiveBayes, ThetaSketch
 from sash_client.sketches import bloom, count_min, naive_bayes, theta
 from sash_engine import monoids
+from tests.support.refused import field_of
 
 RANDOM = np.random.default_rng(29)
 DTYPES = {"string": object, "int64": np.int64, "bool": np.bool_, "float64": np.float64}
@@ -254,17 +255,13 @@ def test_a_value_that_no_field_has_is_refused(value):
 
 @pytest.mark.parametrize("model", [None, [], [{}], [3], [{"label": 1, "entries": 1, "means": 3, "values": []}]])
 def test_what_is_no_model_is_refused(model):
-    with pytest.raises(InvalidArgument) as caught:
-        NaiveBayes(model)
-    assert caught.value.field == "model"
+    assert field_of(NaiveBayes, model) == "model"
 
 
 @pytest.mark.parametrize("features", [[], [1.0, 2.0], ["a"], [1.0, "a"]])
 def test_features_that_the_model_does_not_have_are_refused(features):
     model = NaiveBayes([{"label": "a", "entries": 1, "means": [1.0], "variances": [0.0], "values": []}])
-    with pytest.raises(InvalidArgument) as caught:
-        model.predict(features)
-    assert caught.value.field == "features"
+    assert field_of(model.predict, features) == "features"
 
 
 @pytest.mark.parametrize(

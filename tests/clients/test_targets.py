@@ -5,6 +5,7 @@ import pytest
 from sash_client import Client, InvalidArgument, Unavailable
 from sash_client.calls.targets import to_endpoint, to_target
 from tests.support.connect_server import address
+from tests.support.refused import field_of
 from tests.support.servers import running_service
 
 
@@ -35,9 +36,7 @@ https://me@sash http://ü grpc://sash:7070 a:1,b:2 [::1 unix:
 
 @pytest.mark.parametrize("wrong", [*WRONG.split(), "", " ", "a b", "http://a\n", None, 7070, b"sash"])
 def test_what_is_no_target_is_refused(wrong):
-    with pytest.raises(InvalidArgument, match="HOST:PORT") as refused:
-        Client(wrong)
-    assert refused.value.field == "target"
+    assert field_of(Client, wrong, match="HOST:PORT") == "target"
 
 
 @pytest.mark.parametrize(

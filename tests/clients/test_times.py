@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sash_client import InvalidArgument
 from sash_client.data.times import to_duration, to_tick, to_ticks
+from tests.support.refused import field_of
 
 INSTANT = np.datetime64("2013-01-01T10:15", "m")
 AWARE = datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
@@ -211,6 +212,4 @@ def test_times_counted_from_now():
 
 @pytest.mark.parametrize("text", ["noon", "", "5m", "2013-13-01"])
 def test_a_text_that_is_no_time_is_refused(text):
-    with pytest.raises(InvalidArgument, match="is not a time") as refused:
-        to_tick(text, "us", "as_of")
-    assert refused.value.field == "as_of"
+    assert field_of(to_tick, text, "us", "as_of", match="is not a time") == "as_of"

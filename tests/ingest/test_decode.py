@@ -120,6 +120,20 @@ def test_paths_instants_and_whole_numbers_as_keys():
         assert lists(Json()._slow([missing], wanted)) == [[None], [None], [None]]
 
 
+def test_one_value_in_two_types_and_an_object_that_is_a_value():
+    for paths, kinds, value, columns in (
+        (("n", "n"), ("int64", "float64"), b'{"n": 7}', [[7], [7.0]]),
+        (("n", "n.deep"), ("int64", "int64"), b'{"n": 7}', [[7], [None]]),
+        (("n.deep", "n"), ("int64", "int64"), b'{"n": 7}', [[None], [7]]),
+    ):
+        wanted = [Wanted(source_of(path, ""), kind) for path, kind in zip(paths, kinds, strict=True)]
+        found = Json().decode([value], wanted)
+        assert (lists(found), [str(each.type) for each in found.columns]) == (
+            columns,
+            [*map({"float64": "double", "int64": "int64"}.get, kinds)],
+        )
+
+
 @pytest.mark.parametrize("texts", [("2013-01-01T05:00:00Z", "2013-01-01T06:00:00+01:00"), ("2013-01-01T05:00:00",) * 2])
 def test_times_as_texts(texts):
     wanted = [Wanted(Source(("at",)), "time")]

@@ -17,7 +17,7 @@ from uuid import uuid4
 import fastavro
 import pytest
 import yaml
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sash_ingest.config import IngestConfig
@@ -185,8 +185,10 @@ def test_a_partition_that_was_held_is_read_again_when_it_comes_back(cluster, top
 
 
 def test_the_lag_is_what_no_window_has_yet(cluster, topic):
-    cluster.send(topic, records(0, 10 * PARTITIONS))
     one, streams = opened(cluster, topic)
+    wait_until(lambda: one.poll(0.01) is None or len(one.lag()) == PARTITIONS)
+    assert {*one.lag().values()} == {0}, "a topic of nothing"
+    cluster.send(topic, records(0, 10 * PARTITIONS))
     found = []
     wait_until(lambda: found.extend(one.poll(0.01)) or sum(map(len, found)) == 10 * PARTITIONS)
     assert one.lag() == dict.fromkeys(streams.begun, 10)
@@ -253,6 +255,24 @@ def test_records_from_before_a_partition_came_back_are_read_again(monkeypatch):
     assert done == [("assign", 5), ("seek", 5)]
     (records,) = kafka.poll(0.0)
     assert (records.stream, records.numbers) == ("t/0", [8])
+
+
+def test_a_seek_that_comes_too_early_is_made_again_and_no_other(monkeypatch):
+    codes = [KafkaError._STATE, KafkaError._STATE, None]
+
+    class Opening(Scripted):
+        def seek(self, place):
+            if (code := codes.pop(0)) is not None:
+                raise KafkaException(KafkaError(code))
+
+    monkeypatch.setattr("sash_ingest.kafka.Consumer", Opening)
+    kafka = Kafka(parsed(IngestConfig, document("h:1", "t")).source, "g")
+    kafka._of["t/0"] = ("t", 0)
+    kafka.seek("t/0", 5)
+    assert not codes
+    codes.append(KafkaError._INVALID_ARG)
+    with pytest.raises(SourceError, match="Kafka: "):
+        kafka.seek("t/0", 5)
 
 
 def test_a_consumer_leaves_its_group_before_it_is_closed(cluster, topic, monkeypatch):

@@ -4,15 +4,18 @@ import json
 import random
 from collections import Counter
 from threading import Event, Thread
+from types import SimpleNamespace
 
 import pytest
 
 from sash_client import InvalidArgument, LastWrite, ResourceExhausted, Unavailable, WriteResult
 from sash_ingest.connector import Records, SourceError
 from sash_ingest.dead_letters import FileLetters, Letter
+from sash_ingest.meters import Meters
 from sash_ingest.runner import RejectedError, _AbandonedError, _Stream
 from sash_ingest.target import Target
 from tests.ingest.log import SPEC, Letters, Log, ids_of, ingest, record, target
+from tests.support.clocks import Clock
 from tests.support.waiting import wait_until
 
 UNKEYED = {name: value for name, value in SPEC.items() if name != "keys"}
@@ -172,6 +175,7 @@ def test_a_stream_that_is_lost_waits_for_no_answer(client):
     assert asked.wait(60)
     run.end("a", drain=False)
     assert type(write.exception(60)) is _AbandonedError
+    assert "waiting" not in run.meters.line()
 
 
 def test_a_shard_that_lacks_a_write_is_given_it_again(window):
@@ -350,6 +354,16 @@ def test_the_line_and_the_metrics_say_what_happened(window):
     assert not run.meters.trouble("a", "away")
     assert read("sash_ingest_waiting", {"pipeline": "p"}) == 1
     assert "waiting for a: away" in run.meters.line()
+
+
+def test_the_rate_of_the_line_is_that_since_the_last_one(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("sash_ingest.meters.time", SimpleNamespace(monotonic=clock))
+    meters = Meters("p")
+    for records, seconds, line in ((50, 10, "50 records (5/s), "), (10, 5, "60 records (2/s), ")):
+        meters.read(records)
+        clock.now_s += seconds
+        assert meters.line().startswith(line)
 
 
 def test_a_record_that_is_wrong_for_every_window_is_one_letter_also_where_they_stand_apart(client):

@@ -37,6 +37,7 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
         self.stages = {}
         self.committed = set()
         self.files = {}
+        self.importing = threading.Event()
         self.streams = 0  # attempts to read entries or an export
         self.gate = threading.Event()
         self.gate.set()
@@ -99,6 +100,8 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
             yield pb.BulkInsertRequest(time=np.array([time], "<i8").tobytes(), fields={"value": column})
 
     def ImportWindow(self, requests, context):
+        self.importing.set()
+        context.add_callback(self.importing.clear)
         chunks = list(requests)
         name = chunks[0].name or "w"
         self.gate.wait(120)

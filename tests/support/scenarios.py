@@ -29,7 +29,7 @@ from tests.support.edges import EDGES, Refused, play, refuses
 FOLDER = Path(__file__).parents[1] / "edges"
 
 
-class Loader(yaml.SafeLoader):
+class Loader(yaml.CSafeLoader):
     """Reads scenarios."""
 
 
