@@ -18,6 +18,7 @@ from sash_spark.reading.answer_columns import AnswerColumn, instants
 from sash_spark.reading.planning import Share
 from sash_spark.reading.question import Question
 from sash_spark.reading.reader import PushedReader
+from tests.spark.conftest import set_in
 
 pytestmark = pytest.mark.spark
 
@@ -50,11 +51,8 @@ N = 60
 @pytest.fixture(scope="module", autouse=True)
 def format_sash(spark):
     register(spark)
-    name = "spark.sql.python.filterPushdown.enabled"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "true")
-    yield
-    spark.conf.set(name, before)
+    with set_in(spark, {"spark.sql.python.filterPushdown.enabled": "true"}):
+        yield
 
 
 @pytest.fixture
