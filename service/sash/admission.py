@@ -13,8 +13,7 @@ worked on. A write may go on when its caller has gone: until it is over, its pla
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from sash.access.access import Access
 from sash.access.rights import Right
@@ -24,8 +23,6 @@ from sash.limits.memory import MemoryBudget, mine
 from sash.limits.places import Places
 from sash.limits.turns import Turns
 from sash_engine.errors import SashError
-
-R = TypeVar("R")
 
 
 class Admission:
@@ -112,7 +109,7 @@ class Lease:
         self._admission = admission
         self._has_place = False
         self._call = call = serving()
-        self.name = call.name = name = call.name_or(address)
+        self.name = call.name = name = address if call.caller is None else call.caller.name
         self.memory = admission.memory.reservation(name)
 
     def check(self) -> None:
@@ -141,14 +138,6 @@ class Lease:
         """Wait for the call's turn, and charge the caller; arguments as `must_wait`."""
         await self._admission.turns.turn(self.name, size, reads)
 
-    def metered(self, work: Coroutine[Any, Any, R], reads: bool = True) -> Awaitable[R]:
-        """Await what a call does, in turns with others, and charge the caller for the time that it takes on the loop.
-
-        Args:
-            reads: whether it is a question.
-        """
-        return self._admission.turns.metered(self.name, work, reads)
-
     def enter(self) -> None:
         """Take a place; raises `Unavailable` where there is none."""
         admission = self._admission
@@ -171,12 +160,11 @@ class Lease:
 
     def worked(self) -> None:
         """Give the place back, as nobody works on the call any more: now, or when its write is over."""
-        self._call.when_over(self.leave)
+        if self._call.is_over(self.leave):
+            self.leave()
 
     def close(self) -> None:
         """Give everything back: now, or when the call's write is over."""
-        self._call.when_over(self._close)
-
-    def _close(self) -> None:
-        self.leave()
-        self.memory.release()
+        if self._call.is_over(self.close):
+            self.leave()
+            self.memory.release()

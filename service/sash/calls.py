@@ -75,11 +75,11 @@ def origin_of(
     Raises:
         InvalidArgument: a producer without a sequence, or a sequence, an epoch or an `after` without a producer.
     """
-    named = {"producer": producer, "sequence": sequence, "epoch": epoch, "after": after}
-    given = [name for name, value in named.items() if value is not None]
-    if not given:
+    if producer is None and sequence is None and epoch is None and after is None:
         return None
     if producer is None or sequence is None:
+        named = {"producer": producer, "sequence": sequence, "epoch": epoch, "after": after}
+        given = [name for name, value in named.items() if value is not None]
         missing = "producer" if producer is None else "sequence"
         raise InvalidArgument(
             f"{missing} is missing: a write with {' and '.join(given)} needs a producer and a sequence", field=missing

@@ -78,10 +78,6 @@ class CallContext:
         """The address that the call comes from."""
         return self._address()
 
-    def name_or(self, address: str) -> str:
-        """Return the name of who makes the call; `address` where nobody has been authenticated."""
-        return address if self.caller is None else self.caller.name
-
     def header(self, name: str) -> str | None:
         """Return a header; None where there is none, or more than one."""
         found = [_text(value) for each, value in self._headers() or () if _text(each) == name]
@@ -108,13 +104,13 @@ class CallContext:
         """Whether a write of this call goes on."""
         return self._write is not None and not self._write.done()
 
-    def when_over(self, end: Callable[[], None]) -> None:
-        """Call something at the end of the call: now, or when its write is over."""
+    def is_over(self, then: Callable[[], None]) -> bool:
+        """Whether no write of this call goes on; else something is called when that is over."""
         write = self._write
         if write is None or write.done():
-            end()
-        else:
-            write.add_done_callback(lambda _: end())
+            return True
+        write.add_done_callback(lambda _: then())
+        return False
 
 
 CALL: ContextVar[CallContext | None] = ContextVar("call", default=None)

@@ -154,22 +154,19 @@ class Plane:
         Raises:
             SashError: as `Storage.write`, and as the command.
         """
-        with self._observed(command.operation, name):
+        operation = command.operation
+        with _Observed(self, operation, name):
             self._access.charge(command.entries)
             # Producers evict all the time. An administrator does it by hand.
-            if command.operation == BulkEvict.kind and self._access.is_admin:
-                with self._access.audited(command.operation, name):
+            if operation == BulkEvict.kind and self._access.is_admin:
+                with self._access.audited(operation, name):
                     return await self._windows.write(name, command, origin)
             return await self._windows.write(name, command, origin)
 
     async def ask(self, name: str, question: Question[A]) -> A:
         """Answer a question; raises as the reader of the window does."""
-        with self._observed(question.operation, name):
+        with _Observed(self, question.operation, name):
             return await self._windows.ask(name, question)
-
-    def _observed(self, operation: str, window: str) -> AbstractContextManager[None]:
-        """Check that the caller may do an operation on a window, and observe its latency and errors."""
-        return _Observed(self, operation, window)
 
     # ---------------------------------------------------------------- windows
 
@@ -186,10 +183,10 @@ class Plane:
         """Have `spec` and `list` know the windows also where this process has no shard; to be called before them."""
         await self._windows.learn()
 
-    async def look_up(self, name: str, operation: str = "describe") -> WindowSpec:
+    def look_up(self, name: str, operation: str = "describe") -> Coroutine[Any, Any, WindowSpec]:
         """As `spec`, also of windows of which this process has no part."""
         self._access.require(operation, name)
-        return await self._windows.look_up(name)
+        return self._windows.look_up(name)
 
     def check_may(self, name: str, operation: str) -> None:
         """Check that the caller may do an operation, and that there is the window, as far as that is known here."""
@@ -208,7 +205,7 @@ class Plane:
 
     async def window(self, name: str) -> WindowInfo:
         """Show one window; raises NotFound."""
-        with self._observed("describe", name):
+        with _Observed(self, "describe", name):
             return await self._windows.window(name)
 
     async def create(self, spec: WindowSpec) -> tuple[WindowInfo, bool]:
@@ -237,7 +234,7 @@ class Plane:
 
         The windows that are stored with a lost one go with it.
         """
-        with self._observed("delete", name), self._access.audited("delete", name):
+        with _Observed(self, "delete", name), self._access.audited("delete", name):
             try:
                 for each in self._windows.goes_with(name):
                     self._access.require("delete", each)
@@ -254,7 +251,7 @@ class Plane:
         Raises:
             AlreadyExists: the window has an aggregate of that name with another definition; the same one is fine.
         """
-        with self._observed("add_aggregates", name), self._access.audited("add_aggregates", name):
+        with _Observed(self, "add_aggregates", name), self._access.audited("add_aggregates", name):
             return await self._windows.add_aggregates(name, aggregates)
 
     async def export(self, name: str) -> Parts[bytes]:
@@ -329,7 +326,7 @@ class Plane:
 
 
 class _Observed(AbstractContextManager[None]):
-    """An operation on a window, from its check to its end; with a span of its own where traces are on."""
+    """An operation on a window: may its caller do it? Its latency and its error; where traces are on, its span."""
 
     __slots__ = ("_operation", "_plane", "_span", "_start_s", "_window")
 
@@ -349,9 +346,10 @@ class _Observed(AbstractContextManager[None]):
             self._span.__enter__()
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        plane = self._plane
         if self._span is not None:
             self._span.__exit__(kind, error, trace)
         if isinstance(error, SashError):
-            self._plane._metrics.count_error(self._operation, type(error).__name__)
-        seconds = self._plane._clock.monotonic_s() - self._start_s
-        self._plane._metrics.observe(self._operation, self._plane._windows.class_of(self._window), seconds)
+            plane._metrics.count_error(self._operation, type(error).__name__)
+        seconds = plane._clock.monotonic_s() - self._start_s
+        plane._metrics.observe(self._operation, plane._windows.class_of(self._window), seconds)

@@ -53,6 +53,8 @@ class LocalShard:
     def __init__(self, storage: Storage, held: LoopTime) -> None:
         self._storage = storage
         self._catalogue = storage.catalogue
+        self.class_of = storage.catalogue.class_of
+        """The kind of a window, for metrics."""
         self._held = held
         self.count = 1
         self.slices = storage.slices
@@ -67,19 +69,22 @@ class LocalShard:
 
     def write(self, name: str, command: Command[R], origin: Origin | None = None) -> Coroutine[Any, Any, R]:
         """Do what a caller asks for; raises as `Storage.write`."""
-        self._check_open(name)
-        return self._timed(command.operation, name, self._storage.write(name, command, origin), True)
+        if self._closed:
+            self._check_open(name)
+        work = self._storage.write(name, command, origin)
+        return self._held.timed(command.operation, name, work, self._storage.store.trim, True)
 
     def ask(self, name: str, question: Question[A]) -> Coroutine[Any, Any, A]:
         """Answer a question; raises as `Storage.ask`."""
-        self._check_open(name)
-        return self._timed(question.operation, name, self._storage.ask(name, question))
+        if self._closed:
+            self._check_open(name)
+        return self._held.timed(question.operation, name, self._storage.ask(name, question), self._storage.store.trim)
 
     def _timed(
         self, operation: str, name: str, work: Coroutine[Any, Any, R], writes: bool = False
     ) -> Coroutine[Any, Any, R]:
         # What it brought into memory may go again.
-        return self._held.timed(operation, name, work, self._storage.trim, writes)
+        return self._held.timed(operation, name, work, self._storage.store.trim, writes)
 
     # ---------------------------------------------------------------- windows
 
@@ -92,15 +97,11 @@ class LocalShard:
 
     async def look_up(self, name: str) -> WindowSpec:
         """As `spec`."""
-        return self.spec(name)
+        return self._catalogue.find(name).spec
 
     def check_known(self, name: str) -> None:
         """Raise NotFound where it is known at once that there is no such window."""
         self.spec(name)
-
-    def class_of(self, name: str) -> str:
-        """The kind of a window, for metrics."""
-        return self._catalogue.class_of(name)
 
     def infos(self) -> list[WindowInfo]:
         """All windows, by name, those that answer nothing, too; entries of views are not counted."""

@@ -33,7 +33,9 @@ class ForwardClock:
 
     def now_ns(self) -> int:
         """Nanoseconds since the Unix epoch, never less than before."""
-        self._last_ns = max(self._last_ns, self._clock.now_ns())
+        now_ns = self._clock.now_ns()
+        if now_ns > self._last_ns:
+            self._last_ns = now_ns
         return self._last_ns
 
     def monotonic_s(self) -> float:

@@ -5,7 +5,6 @@ import io
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -235,7 +234,7 @@ def opened(place):
     tier.close()
 
 
-def test_a_window_that_cannot_be_recovered_is_listed_with_its_problem_by_all_that_list(tmp_path):
+def test_a_window_that_cannot_be_recovered_is_listed_with_its_problem_by_all_that_list(tmp_path, sash):
     place = str(tmp_path / "data")
     with running_service(data=place) as service, Client(service.grpc_target) as client:
         for name in ("kept", "lost"):
@@ -249,9 +248,7 @@ def test_a_window_that_cannot_be_recovered_is_listed_with_its_problem_by_all_tha
         assert "delete the window" in lost.problem
         over_rest = service.http().get("/v1/windows").json()["windows"]
         assert [window["problem"] for window in over_rest] == [None, lost.problem]
-        command = [sys.executable, "-m", "sash.main", "list", "--target", service.grpc_target]
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True).stdout
-        assert f"lost answers nothing: {lost.problem}" in shown
+        assert f"lost answers nothing: {lost.problem}" in sash("list", service=service).out
         with pytest.raises(DataLoss, match="delete the window"):
             client.window("lost").describe()
         client.delete_window("lost")

@@ -3,6 +3,9 @@
 import time
 
 import pytest
+from pydantic import ValidationError
+
+from sash.rest.routes.reads import Querying, Ranging
 
 ISO = ["1970-01-01T00:00:10Z", "1970-01-01T00:00:20Z", "1970-01-01T00:00:30Z"]
 
@@ -30,6 +33,28 @@ def test_questions_take_texts(http, three, start, end):
     assert asked("entries")["bulks"] == [{"time": [10, 20], "fields": {"value": [1, 2]}}]
     as_of = http.get(f"{three}/query", params={"as_of": end, "lookback": "1m"}).json()
     assert as_of["answers"][0]["aggregates"]["all"] == [1, 2]
+
+
+def test_a_query_string_is_read_once_and_its_texts_are_times_of_each_request():
+    """Requests share what was read, so none may change it: `now` is another time for each, in its window's unit."""
+    asked = Querying.read(b"as_of=now&lookback=5s")
+    assert Querying.read(b"as_of=now&lookback=5s") is asked
+    assert asked.has_times_to_read
+    for now_s, unit, ticks in ((7, "s", 7), (8, "ms", 8000)):
+        given = asked.with_times(unit, lambda now_s=now_s: now_s * 10**9)
+        assert (given.as_of, given.question.as_of, given.question.lookbacks) == (ticks, ticks, ("5s",))
+        assert asked.as_of == "now"
+    assert not Querying.read(b"as_of=7").has_times_to_read
+    assert not Querying.read(b"").has_times_to_read
+    question = Querying.read(b"lookback=5s").question
+    assert Querying.read(b"lookback=5s").question is question
+    with pytest.raises(ValidationError, match="frozen"):
+        asked.as_of = 7
+    both = b"start=1&end=2"
+    assert type(Ranging.read(both)) is Ranging
+    longest = b"key=" + b"k" * 252
+    assert Querying.read(longest) is Querying.read(longest)
+    assert Querying.read(longest + b"k") is not Querying.read(longest + b"k")
 
 
 def test_a_plus_that_is_not_escaped_is_a_zone(http, three):

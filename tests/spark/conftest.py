@@ -61,16 +61,35 @@ def client(target):
         yield client
 
 
+@contextlib.contextmanager
+def set_in(spark, settings):
+    """Settings of the session, as long as a block runs; it may change those that are None."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        if value is not None:
+            spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
 @pytest.fixture
 def large_batches(spark):
     """Rows come in Arrow batches that Spark does not keep back in its buffers until there are more."""
+    arrow = "spark.sql.execution.arrow"
+    # Many rows come from pandas, in no time.
+    with set_in(spark, {f"{arrow}.maxRecordsPerBatch": "5000", f"{arrow}.pyspark.enabled": "true"}):
+        yield
+
+
+@pytest.fixture
+def sliding_state(spark):
+    """What streams of sliding windows need, as their page says; a partition costs two processes per micro-batch."""
+    store, rocks_db = "spark.sql.streaming.stateStore", "org.apache.spark.sql.execution.streaming.state.RocksDB"
     settings = {
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",  # many rows from pandas, in no time
+        f"{store}.providerClass": f"{rocks_db}StateStoreProvider",
+        f"{store}.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.shuffle.partitions": "1",
     }
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    with set_in(spark, settings):
+        yield

@@ -9,6 +9,7 @@ from sash_client import InvalidArgument
 from sash_client.offline import answers_at
 from sash_spark import answers_offline
 from tests.clients.test_offline import KINDS, START, pairs_of, spec_of, table_of
+from tests.spark.conftest import set_in
 from tests.support.pairs import bits
 
 pytestmark = pytest.mark.spark
@@ -63,9 +64,8 @@ NAMES = {"entry_time": "left", "entry_key": "airport", "time": "at", "key": "air
 
 @pytest.fixture
 def in_new_york(spark):
-    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-    yield
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    with set_in(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        yield
 
 
 @pytest.fixture

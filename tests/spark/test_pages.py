@@ -3,7 +3,7 @@
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.spark.conftest import service_here
+from tests.spark.conftest import service_here, set_in
 from tests.support.pages import Reader, blocks_of, needs_spark, pages
 from tests.support.spark_streams import began_too_late
 
@@ -21,23 +21,14 @@ def service(tmp_path):
 @pytest.fixture
 def as_it_was(spark):
     """What a page sets stays with the page."""
-    before = {name: spark.conf.get(name, None) for name in SET}
-    yield
-    for name, value in before.items():
-        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
-
-
-SET = [
-    "spark.sql.session.timeZone",
-    "spark.sql.shuffle.partitions",
-    "spark.sql.streaming.stateStore.providerClass",
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
-]
+    store = "spark.sql.streaming.stateStore"
+    names = [f"{store}.providerClass", f"{store}.rocksdb.changelogCheckpointing.enabled", "spark.sql.session.timeZone"]
+    with set_in(spark, dict.fromkeys(names) | {"spark.sql.shuffle.partitions": "1"}):
+        yield
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_runs(page, spark, as_it_was, service, tmp_path):
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
     assert "python" in ran(page, service, tmp_path)
     assert not spark.streams.active
 

@@ -28,6 +28,7 @@ from sash_spark.pipeline import Pipeline, Progress, main
 from sash_spark.records import judged, parsed
 from sash_spark.writing.sink import BatchReport
 from tests.support.pipelines import DDL, DOCUMENT, SPEC, config_in, feed, record
+from tests.support.profile import THOROUGH
 from tests.support.servers import running_service
 
 pytestmark = pytest.mark.spark
@@ -207,10 +208,11 @@ def test_cleaning_is_what_pandas_makes_of_it(spark, flights, tmp_path):
 
 
 def test_the_pipeline_ends_with_the_fold_and_goes_on_where_it_stopped(spark, flights, tmp_path):
-    files = write_feed(flights, tmp_path / "all", files=4)
+    half = 2 if THOROUGH else 1
+    files = write_feed(flights, tmp_path / "all", files=2 * half)
     (tmp_path / "feed").mkdir()
     departures, arrived = departures_of(flights), 0
-    for pushed in (files[:2], files[2:]):
+    for pushed in (files[:half], files[half:]):
         for path in pushed:
             path.rename(tmp_path / "feed" / path.name)
         with running_service(data=str(tmp_path / "data")) as service:  # another one each time, on the same data

@@ -7,16 +7,20 @@ empty micro-batch that finds the watermark moved.
 import datetime as dt
 import itertools
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampNTZType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType, TimestampNTZType
 
 from sash_client import InvalidArgument
 from sash_spark.sliding import sliding_aggregate
+from tests.spark.conftest import set_in
 from tests.support.spark_streams import settled
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("sliding_state")]
 
 START = dt.datetime(2020, 1, 1)
 ROWS = "at timestamp, k string, v long, x double, s string"
@@ -38,31 +42,6 @@ def own_aggregates(distinct=F.countDistinct):
         F.max("x").alias("largest"),
         distinct("s").alias("distinct"),
     ]
-
-
-SETTINGS = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.shuffle.partitions": "1",  # a partition costs two Python processes per micro-batch
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def settings(spark):
-    before = {name: spark.conf.get(name) for name in SETTINGS}
-    for name, value in SETTINGS.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
-
-
-@pytest.fixture
-def partitions(spark, request):
-    spark.conf.set("spark.sql.shuffle.partitions", request.param)
-    yield
-    spark.conf.set("spark.sql.shuffle.partitions", SETTINGS["spark.sql.shuffle.partitions"])
 
 
 def row(second, key, value):
@@ -142,13 +121,10 @@ class Stream:
             queries[-1].stop()
 
     def write(self, rows):
-        frame = self.spark.createDataFrame(rows, self.schema).coalesce(1)
-        frame.write.parquet(str(self.path / "one"))
-        (part,) = (self.path / "one").glob("*.parquet")
-        part.rename(self.path / "in" / f"{next(self.files):03d}.parquet")
-        for rest in (self.path / "one").iterdir():
-            rest.unlink()
-        (self.path / "one").rmdir()
+        schema = to_arrow_schema(StructType.fromDDL(self.schema), timezone="UTC")
+        table = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in rows], schema)
+        pq.write_table(table, self.path / "one")
+        (self.path / "one").rename(self.path / "in" / f"{next(self.files):03d}.parquet")
 
     @property
     def rows(self):
@@ -175,7 +151,9 @@ def test_a_stream_gives_what_spark_s_windows_give(spark, tmp_path):
     )
     stream.run(rows[:100])
     before = len(stream.rows)
-    stream.run(rows[100:110], [*rows[110:], row(1000, "end", 0)])
+    stream.write(rows[100:110])
+    stream.write([*rows[110:], row(1000, "end", 0)])
+    stream.run()
     assert 0 < before < len(stream.rows)
     assert stream.late == 0
     expected = own_windows(spark.createDataFrame(rows, ROWS), (10, 25), 2)
@@ -183,11 +161,11 @@ def test_a_stream_gives_what_spark_s_windows_give(spark, tmp_path):
     assert len({found[:4] for found in stream.rows}) == len(stream.rows), "every window once"
 
 
-@pytest.mark.parametrize(("at_once", "partitions", "late"), [(False, "3", 5), (True, "1", 1)], indirect=["partitions"])
+@pytest.mark.parametrize(("at_once", "partitions", "late"), [(False, "3", 5), (True, "1", 1)])
 def test_late_rows_are_dropped_as_spark_drops_them_and_counted(spark, tmp_path, partitions, at_once, late):
     """At once, the watermark moves between micro-batches with rows, and late is what was late in the one before.
 
-    Of three partitions, some have no rows at first.
+    Of three partitions, some have no rows at first; Spark's own windows need one.
     """
     files = [
         [row(s, "a", s) for s in range(30)] + [row(3, "silent", 1)],
@@ -220,7 +198,8 @@ def test_late_rows_are_dropped_as_spark_drops_them_and_counted(spark, tmp_path, 
             for rows in files:
                 stream.write(rows)
             files = []
-        stream.run(*files, beside=[query])
+        with set_in(spark, {"spark.sql.shuffle.partitions": partitions}):
+            stream.run(*files, beside=[query])
     finally:
         query.stop()
     assert_same(stream.rows, ordered(found for part in theirs.values() for found in part))
@@ -292,15 +271,12 @@ def test_windows_of_windows_follow_the_watermark(spark, tmp_path):
         # Spark takes a window's `end` less a microsecond for its time.
         started(twice(own.select("k", F.window_time("w").alias("at"), "n"), "at"), "theirs"),
     ]
+    stream.write([row(s, f"k{s % 2}", s) for s in range(150)])
+    stream.write([row(140, "k0", 0), row(230, "k1", 0)])
+    stream.write([row(400, "k0", 0)])
     queries = [start() for start in starts]
     try:
-        for rows in (
-            [row(s, f"k{s % 2}", s) for s in range(150)],
-            [row(140, "k0", 0), row(230, "k1", 0)],
-            [row(400, "k0", 0)],
-        ):
-            stream.write(rows)
-            queries = [settled(start, query) for start, query in zip(starts, queries, strict=True)]
+        queries = [settled(start, query) for start, query in zip(starts, queries, strict=True)]
     finally:
         for query in queries:
             query.stop()

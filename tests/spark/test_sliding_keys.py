@@ -37,15 +37,6 @@ def frame(spark):
     return spark.createDataFrame(ROWS, SCHEMA)
 
 
-@pytest.fixture
-def rocks_db(spark):
-    provider = "spark.sql.streaming.stateStore.providerClass"
-    before = spark.conf.get(provider)
-    spark.conf.set(provider, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
-    yield
-    spark.conf.set(provider, before)
-
-
 def ordered(rows):
     return sorted((tuple(row) for row in rows), key=str)
 
@@ -82,7 +73,7 @@ def test_a_table_has_one_group_for_each_key(spark, kind, values):
     assert ordered(map(str, row) for row in found.collect()) == ordered(map(str, row) for row in own(frame, ["k"]))
 
 
-def test_a_stream_has_them_too(spark, frame, rocks_db, tmp_path):
+def test_a_stream_has_them_too(spark, frame, sliding_state, tmp_path):
     far = (START + dt.timedelta(days=1), None, None, None, None, None, 0)  # closes the windows
     frame.union(spark.createDataFrame([far], SCHEMA)).coalesce(1).write.parquet(str(tmp_path / "in"))
     rows = spark.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))

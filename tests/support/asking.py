@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from sash_engine.steps import finished
 from sash_engine.windows.answers import Answer, Series
 from sash_engine.windows.questions import Grouped, Query, RangeQuery, SeriesQuery
 from sash_engine.windows.reading.reader import Reader
@@ -13,7 +14,7 @@ from sash_engine.windows.reading.reader import Reader
 
 def answers_of(reader: Reader, question: Query | RangeQuery | SeriesQuery) -> Sequence[Answer | Series]:
     """The answers of a question, of one key or of groups; raises as the reader."""
-    found = reader.answer(question)
+    found = reader.query(question) if isinstance(question, Query) else finished(reader.steps(question))
     return found if isinstance(found, list) else [found]
 
 

@@ -27,14 +27,20 @@ MODULES = (
     "pandas",
     "pyarrow.compute",
     "pyspark.worker",
-    *(f"pyspark.sql.worker.{name}_data_source" for name in ("create", "write_into")),
-    *(f"pyspark.sql.worker.{name}" for name in ("commit_data_source_write", "lookup_data_sources")),
-    *(f"pyspark.sql.worker.{name}" for name in ("plan_data_source_read", "data_source_pushdown_filters")),
-    "pyspark.sql.worker.python_streaming_sink_runner",
     *(
-        f"pyspark.sql.streaming.{name}"
-        for name in ("python_streaming_source_runner", "transform_with_state_driver_worker")
+        f"pyspark.sql.worker.{name}"
+        for name in (
+            "commit_data_source_write",
+            "create_data_source",
+            "data_source_pushdown_filters",
+            "lookup_data_sources",
+            "plan_data_source_read",
+            "python_streaming_sink_runner",
+            "write_into_data_source",
+        )
     ),
+    "pyspark.sql.streaming.datasource",
+    "pyspark.sql.streaming.stateful_processor_util",
     "pyspark_sash",
     "sash_engine.windows.window",
     "sash_spark.reading.reader",
@@ -43,6 +49,7 @@ MODULES = (
     "sash_spark.writing.preaggregate",
     "sash_spark.writing.stream_writer",
 )
+"""What workers import, but not what Spark runs by its name."""
 MESSAGE_BYTES = 1 << 20
 STANDS_IN = """\
 #!{python} -IS
@@ -58,17 +65,15 @@ with socket.socket(socket.AF_UNIX) as channel:
 
 @contextlib.contextmanager
 def spark_python(directory: Path) -> Iterator[str]:
-    """Give the path of an executable that Spark can start as `python -m MODULE …`."""
+    """Give the path of an executable that Spark can start as `python -m MODULE …`. The origin ends with its input."""
     command = [sys.executable, "-m", "tests.support.spark_python", str(directory / "origin")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as origin:
-        assert origin.stdin is not None
         assert origin.stdout is not None
         assert origin.stdout.readline() == b"ready\n"
         program = directory / "python"
         program.write_text(STANDS_IN.format(python=sys.executable, place=str(directory / "origin")))
         program.chmod(0o755)
         yield str(program)
-        origin.stdin.close()  # it ends
 
 
 def forked(place: str) -> socket.socket | None:

@@ -204,7 +204,6 @@ def test_blocks_that_are_in_no_pair_yet_take_several_steps(n, first, lookback, l
 @pytest.mark.parametrize(
     ("question", "takes_a_step"),
     [
-        (RangeQuery(1, 9, key="k1"), True),
         (Query(key="k1"), True),
         (Query(key="k1", lookbacks=[3, 30]), True),
         (Query(keys=["k1", "k2"]), True),
@@ -214,7 +213,12 @@ def test_blocks_that_are_in_no_pair_yet_take_several_steps(n, first, lookback, l
     ],
 )
 def test_a_question_about_few_answers_takes_a_step(question, takes_a_step):
-    assert filled().reader.takes_a_step(question) is takes_a_step
+    assert question.is_short
+    assert filled().reader.is_quick(question) is takes_a_step
+
+
+def test_a_range_of_one_key_takes_a_step():
+    assert RangeQuery(1, 9, key="k1").is_short
 
 
 def test_many_rows_of_one_key_are_inserted_some_at_a_time(monkeypatch):

@@ -85,6 +85,8 @@ class ConnectApp:
         self._in_slices = operations.parsed
         self._parser = ThreadPoolExecutor(1, "json")
         self._methods = {PREFIX + name: method for name, method in methods(operations).items()}
+        streams = [path for path, each in self._methods.items() if each.streams_requests or each.streams_responses]
+        self._unary_paths = self._methods.keys() - streams
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """Return what answers one request; `scope` is one of HTTP."""
@@ -96,13 +98,13 @@ class ConnectApp:
             traces.rename(scope["path"][1:])
         if method.streams_requests and method.streams_responses:
             return _respond(send, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, [])
-        return (self._unary if _is_unary(method) else self._stream)(method, scope, receive, send)
+        return (self._unary if scope["path"] in self._unary_paths else self._stream)(method, scope, receive, send)
 
     # ---------------------------------------------------------------- one message in, one out
 
     def at_once(self, scope: Scope) -> bool:
         """Whether the answer to a small request may begin without a task: a unary call's may."""
-        return _is_unary(self._methods.get(scope["path"]))
+        return scope["path"] in self._unary_paths
 
     async def _unary(self, method: Method, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -122,7 +124,9 @@ class ConnectApp:
                 kind = b"application/" + encoding
             else:
                 packed = is_packed(headers, b"content-encoding")
-                data = await self._body(scope, headers, receive)
+                data = scope.get(BODY)
+                if data is None or len(data) > self._bytes_max:
+                    data = await self._body(headers, receive)
             codec = _UNARY[kind]
             work = method.call(await self._read(codec, method, data, packed))
             response = await _within(timeout_s, work if method.reads_only else unbroken(work))
@@ -138,9 +142,16 @@ class ConnectApp:
         await Whole(200, kind, body)(scope, receive, send)
 
     async def _read(self, codec: Codec, method: Method, data: bytes, packed: bool) -> Any:
-        """Parse a message, which may be compressed."""
-        if not (packed and data):
-            return await self._parsed(codec, method, data)
+        """Parse a message, which may be compressed. One thread reads long JSON, as protobuf does that in Python."""
+        if packed and data:
+            data = await self._unpacked(codec, data)
+        is_json = codec is CODECS["json"]
+        if len(data) <= (_LONG_JSON_BYTES if is_json else LONG_BYTES):
+            return codec.read(method.request, data)
+        made = await self._in_slices(codec.steps(method.request, data))
+        return await asyncio.get_running_loop().run_in_executor(self._parser, made) if is_json else made()
+
+    async def _unpacked(self, codec: Codec, data: bytes) -> bytes:
         size = unpacked_size(data)
         if size > self._bytes_max:
             raise self._too_large()
@@ -151,20 +162,10 @@ class ConnectApp:
         if size > SMALL_BYTES and reserved is not None:
             reserved.arrived(_COPIES * size)
             reserved.take(await self._in_slices(_parsed_bytes(codec, message)))
-        return await self._parsed(codec, method, message)
+        return message
 
-    async def _parsed(self, codec: Codec, method: Method, data: bytes) -> Any:
-        """Parse a message. Protobuf reads long JSON in Python, so one thread does it, a message at a time."""
-        is_json = codec is CODECS["json"]
-        if len(data) <= (_LONG_JSON_BYTES if is_json else LONG_BYTES):
-            return codec.read(method.request, data)
-        made = await self._in_slices(codec.steps(method.request, data))
-        return await asyncio.get_running_loop().run_in_executor(self._parser, made) if is_json else made()
-
-    async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
         """Read the whole body. A body with a `Content-Length` that is too large is not read."""
-        if BODY in scope and len(scope[BODY]) <= self._bytes_max:
-            return scope[BODY]  # type: ignore[no-any-return]
         if int(headers.get(b"content-length", 0)) > self._bytes_max:
             raise self._too_large()
         return await whole_body(receive, self._bytes_max, self._too_large())
@@ -279,10 +280,6 @@ def _parsed_bytes(codec: Codec, message: bytes) -> Steps[int]:
 
 
 # -------------------------------------------------------------------- what is answered
-
-
-def _is_unary(method: Method | None) -> bool:
-    return method is not None and not (method.streams_requests or method.streams_responses)
 
 
 def _within(timeout_s: float | None, work: Coroutine[Any, Any, R]) -> Coroutine[Any, Any, R]:

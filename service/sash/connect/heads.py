@@ -35,7 +35,8 @@ def is_packed(headers: Headers, encoding: bytes) -> bool:
     version = headers.get(b"connect-protocol-version", b"1")
     if version != b"1":
         raise InvalidArgument("connect-protocol-version must be 1", field="connect-protocol-version", limit="1")
-    return _is_gzip(headers.get(encoding, b"").lower(), encoding.decode())
+    given = headers.get(encoding)
+    return given is not None and _is_gzip(given.lower(), encoding.decode())
 
 
 def _is_gzip(given: bytes, field: str) -> bool:

@@ -148,14 +148,18 @@ class MemoryStorage:
         pass
 
     def host(self, name: str) -> MemoryWindow:
-        window, hosted = self._catalogue.window(name), self._hosts.get(name)
-        if hosted is None or hosted.window is not window:
+        hosted = self._hosts.get(name)
+        if hosted is None or hosted.window is not self._catalogue.get(name):
+            window = self._catalogue.window(name)
             hosted = MemoryWindow(window, self._clock, self.lock(name))
             if window.spec.source is None:
                 self._hosts[name] = hosted
         return hosted
 
     def lock(self, name: str) -> WindowLock:
+        hosted = self._hosts.get(name)
+        if hosted is not None and hosted.window is self._catalogue.get(name):
+            return hosted.lock
         return self._locks[self._catalogue.window(self._catalogue.home(name))]
 
     async def admit(self, name: str, size: int, applied: Applied = never, makes_room: bool = False) -> MemoryWindow:

@@ -50,7 +50,7 @@ from sash_engine.windows.answers import Staged, WindowInfo, WriteResult
 from sash_engine.windows.batches.batch import AnyBatch, Origin
 from sash_engine.windows.batches.ledger import PART_EXPIRES_NS, Ledger
 from sash_engine.windows.derived.views import View
-from sash_engine.windows.questions import EntriesQuery, KeysQuery, Question
+from sash_engine.windows.questions import EntriesQuery, KeysQuery, Query, Question
 from sash_engine.windows.reading.entries import BULK_ROWS
 from sash_engine.windows.reading.reader import Reader
 from sash_engine.windows.spec.algorithms import DEPRECATED
@@ -121,8 +121,8 @@ class Storage:
         self.need = self._memory.need
         """Reserves bytes for the answer of the request that is served; raises where there is no room for them."""
         # What wall time brings leaves no record. If the clock was set back, a recovery would undo it.
-        self._clock = clock = ForwardClock(clock)
         self.slices = Slices(clock)
+        self._clock = clock = ForwardClock(clock)
         self._questions = LongQuestions()
         self._entropy = entropy
         self.store: WindowStorage
@@ -217,8 +217,9 @@ class Storage:
         """
         self.store.check_served(name)
         window = self._catalogue.find(name)
-        for reader in {window.reader, window.past}:
-            reader.limit_memory(self.need)
+        window.reader.limit_memory(self.need)
+        if window.past is not window.reader:
+            window.past.limit_memory(self.need)
         return window
 
     def info(self, window: Window | View) -> WindowInfo:
@@ -321,10 +322,13 @@ class Storage:
         Short ones are answered at once. While others are answered in slices, the window's writers wait.
         """
         if question.is_short:
-            await self.whole(name)
+            if self.store.lock(name).held_exclusively:
+                await self.whole(name)
             reader = self.find(name).reader_of(question)
-            if reader.takes_a_step(question):
-                return self._told(name, question, reader.answer(question))
+            if not isinstance(question, Query):
+                return self._told(name, question, finished(reader.steps(question)))
+            if reader.is_quick(question):
+                return reader.query(question)  # type: ignore[return-value]
 
         def told(reader: Reader) -> Steps[A]:
             return self._told(name, question, (yield from reader.steps(question)))
@@ -372,7 +376,8 @@ class Storage:
 
     async def _write(self, name: str, operation: Operation, origin: Origin | None) -> WriteResult:
         asked = name, operation
-        name, operation = deriving.redirected(self._catalogue, name, operation)
+        if isinstance(operation, records.AddAggregates):
+            name, operation = deriving.redirected(self._catalogue, name, operation)
         size = operation.size
         deriving.check_writable(self._catalogue.get(name))
         self.store.check_size(name, size)
@@ -390,6 +395,8 @@ class Storage:
             return await hosted.settled(again, hosted.last_record)
         needed = COPIES * size
         match operation:
+            case records.Insert():
+                pass
             case records.BulkInsert() | records.Admit():
                 needed = _footprint(hosted.window, [operation.batch], size)
             case Derive():

@@ -51,19 +51,19 @@ class LoopTime:
         writes: bool = False,
     ) -> Coroutine[Any, Any, R]:
         """Await `work`, and note each of its slices; `then` is called when it has ended, however that was."""
-        spent_s = 0.0
+        spent_s, caller = 0.0, payer()
 
         def spend(seconds: float) -> None:
             nonlocal spent_s
             spent_s += seconds
             if writes:
-                self.turns.spend(payer(), seconds)
+                self.turns.spend(caller, seconds)
             self.note(operation, window, seconds)
 
         def ended() -> None:
             then()
             if writes:
-                self.turns.wrote(payer(), spent_s)
+                self.turns.wrote(caller, spent_s)
 
         return metered(work, spend, self._clock.monotonic_s, ended)
 

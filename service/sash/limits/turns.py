@@ -98,9 +98,7 @@ class Turns:
         """
         if self._is_busy():
             return True
-        cost_s = self._cost(name, size, reads)
-        self._now_s = self._charged(name, cost_s)
-        self._goes(cost_s)
+        self._goes(name, self._cost(name, size, reads))
         return False
 
     async def turn(self, name: str, size: int = 0, reads: bool = False) -> None:
@@ -111,8 +109,7 @@ class Turns:
         """As `next_turn`; None where nobody waits for the loop."""
         if self._is_busy():
             return self.next_turn(name, cost_s)
-        self._now_s = self._charged(name, cost_s)
-        self._goes(cost_s)
+        self._goes(name, cost_s)
         return None
 
     def next_turn(self, name: str, cost_s: float) -> asyncio.Future[None]:
@@ -175,7 +172,8 @@ class Turns:
                     step, given = work.throw, error
         finally:
             work.close()
-            self.spend(name, spent_s - paid_s)
+            if spent_s != paid_s:
+                self.spend(name, spent_s - paid_s)
             if reads and name in self._finish_s:
                 self._reading_s[name] = expected_s + (spent_s - expected_s) / 8
 
@@ -211,11 +209,13 @@ class Turns:
             self._began_s, self._let_go_s = clock_s, 0.0
         elif clock_s - self._began_s > self._burst_s or self._let_go_s > self._burst_s:
             return True
-        self._worked_s = max(self._worked_s, clock_s)
+        if clock_s > self._worked_s:
+            self._worked_s = clock_s
         return False
 
-    def _goes(self, cost_s: float) -> None:
-        """Note that something of this cost runs now, without a turn."""
+    def _goes(self, name: str, cost_s: float) -> None:
+        """Charge a caller for what takes the loop for so long, and runs now, without a turn."""
+        self._now_s = self._charged(name, cost_s)
         if not self._watching:
             self._watching = True
             asyncio.get_running_loop().call_soon(self._iterated)
@@ -233,7 +233,7 @@ class Turns:
         finish_s = self._finish_s.get(name)
         if finish_s is None and len(self._finish_s) >= CALLERS_MAX:
             self._forget()
-        start_s = self._now_s if finish_s is None else max(self._now_s, finish_s)
+        start_s = self._now_s if finish_s is None or finish_s < self._now_s else finish_s
         self._finish_s[name] = start_s + cost_s
         return start_s
 

@@ -69,12 +69,13 @@ def answer_document(answer: Answer, spec: WindowSpec | None = None, unit: str | 
     document = {
         "key": answer.key,
         "lookback": answer.lookback,
-        "start": iso(answer.start, unit),
-        "end": iso(answer.end, unit),
+        "start": answer.start if unit is None else iso(answer.start, unit),
+        "end": answer.end if unit is None else iso(answer.end, unit),
         "entries": answer.entries,
         "aggregates": {name: plain(value) for name, value in answer.aggregates.items()},
     }
-    document |= parts_document(answer)
+    if answer.parts is not None:
+        document["parts"] = answer.parts
     if answer.known_at is not None:
         document["known_at"] = answer.known_at
     if answer.partials is not None and spec is not None:
@@ -116,7 +117,7 @@ def _partials(partials: Mapping[str, Partials], spec: WindowSpec) -> dict[str, A
     return document
 
 
-def parts_document(answer: Answer | Series) -> dict[str, Any]:
+def parts_document(answer: Series) -> dict[str, Any]:
     """Return the parts of a key or group, where it has any."""
     return {} if answer.parts is None else {"parts": answer.parts}
 
@@ -149,11 +150,15 @@ def write_document(result: WriteResult, answered: bool = False) -> dict[str, Any
         "evicted": result.evicted,
         "duplicates": result.duplicates,
         "ahead": result.ahead,
-        **({"history": result.history} if result.history else {}),
     }
+    if result.history:
+        document["history"] = result.history
     if answered:
         document["answers"] = [answer_document(answer) for answer in result.answers]
-    return document | _given(result)
+    document["durability"] = result.durability
+    if result.already_applied:
+        document["already_applied"] = True
+    return document
 
 
 def admission_document(result: Admission) -> dict[str, Any]:
@@ -243,7 +248,8 @@ async def answers_json(
     size = max(_VALUES // (1 + len(answers[0].aggregates)), 1) if answers else 1
     position = answers.position if isinstance(answers, Page) else None
     if len(answers) <= size:
-        return json_bytes({name: [answer_document(answer, spec, unit) for answer in answers], **next_of(position)})
+        document: dict[str, Any] = {name: [answer_document(answer, spec, unit) for answer in answers]}
+        return json_bytes(document if position is None else document | next_of(position))
     answers.reverse()
     return await joined(await run(_answers(answers, spec, size, name, position, unit)))
 

@@ -52,7 +52,7 @@ class RestApp(FastAPI):
         self.metrics = metrics
         self._routed = ExceptionMiddleware(self.router, handlers={HTTPException: self._http_error})
         self.router.routes += [*ROUTES, *documentation(self.openapi)]
-        self._quick = {(route.method, route.path.removeprefix(_WINDOWS + "{name}")): route for route in QUICK}
+        self._quick = {(route.method, route.path.removeprefix(_WINDOWS + "{name}/")): route for route in QUICK}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """Return what answers one request of HTTP.
@@ -72,8 +72,8 @@ class RestApp(FastAPI):
         FastAPI finds the others, which takes 20 µs.
         """
         path = scope["path"]
-        name, slash, after = path[len(_WINDOWS) :].partition("/")
-        route = self._quick.get((scope["method"], slash + after))
+        name, _, after = path[len(_WINDOWS) :].partition("/")
+        route = self._quick.get((scope["method"], after))
         if route is None or not name or not path.startswith(_WINDOWS):
             return False
         scope[_ROUTE], scope["path_params"] = route, {"name": name}

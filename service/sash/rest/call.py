@@ -124,7 +124,9 @@ class Call(Request):
             columns: whether its long lists are `LongList`s.
             bytes_max: as of `body`.
         """
-        body = await self.body(bytes_max)
+        body = self._whole
+        if body is None or bytes_max is not None or len(body) > self._bytes_max:
+            body = await self.body(bytes_max)
         if not is_long(body):
             return parse_json(body)
         return await self.plane.parsed(parse_long_json(body, None if columns else LISTED_MAX))
@@ -158,12 +160,17 @@ class Call(Request):
         return self.edge.settings.max_entries_per_write
 
     def _media_type(self, kinds: Sequence[str]) -> str:
-        encoding = self.header(b"content-encoding", "identity")
-        if encoding.lower() != "identity":
+        given = encoding = None
+        for name, value in self.scope["headers"]:
+            if name == b"content-type" and given is None:
+                given = str(value, "latin-1")
+            elif name == b"content-encoding" and encoding is None:
+                encoding = str(value, "latin-1")
+        if encoding is not None and encoding.lower() != "identity":
             raise UnsupportedMediaType(
                 f"Content-Encoding {encoding[:80]!r} is not taken; send the body as it is", field="Content-Encoding"
             )
-        given = self.header(b"content-type")
+        given = given or ""
         if given in kinds:
             return given
         kind = _kind(given)

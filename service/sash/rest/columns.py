@@ -31,6 +31,9 @@ BLOB = "blob"
 ORIGIN = ("producer", "sequence", "epoch", "after")
 """The members that say who sends a write."""
 
+_QUESTION = ("answer", "lookbacks")
+"""The members that ask for an answer to a write."""
+
 _DECODED_BYTES = 1 << 20
 """Of base64, in a step: 1 ms."""
 
@@ -53,12 +56,11 @@ def entry_of(document: Mapping[str, Any], spec: WindowSpec, now_ns: NowNs) -> tu
     if "time" not in document:
         raise InvalidArgument(f"time is missing{misspelt('time', _others(document, spec))}", field="time")
     time = tick(document["time"], "time", spec.time_unit, now_ns)
-    key = key_of(document, spec)
-    fields = {
-        name: _SCALARS[spec.fields[name]](value, name) if name in spec.fields else value
-        for name, value in _named(document, spec).items()
-        if value is not None or name not in (spec.nullable or ())
-    }
+    key = key_of(document, spec) if "key" in document or spec.keys else None
+    kinds, nullable, fields = spec.fields, spec.nullable or (), dict[str, Any]()
+    for name, value in _named(document, spec).items():
+        if value is not None or name not in nullable:
+            fields[name] = _SCALARS[kinds[name]](value, name) if name in kinds else value
     return time, fields, key
 
 
@@ -103,8 +105,7 @@ def taken_question(document: dict[str, Any], spec: WindowSpec) -> tuple[bool, li
     Raises:
         InvalidArgument: one of them is of the wrong type.
     """
-    taken = _taken(document, spec, ("answer", "lookbacks"))
-    if not taken:
+    if document.keys().isdisjoint(_QUESTION) or not (taken := _taken(document, spec, _QUESTION)):
         return False, []
     answer = flag(taken.get("answer", False), "answer")
     lookbacks = _plain_list(taken.get("lookbacks", []), "lookbacks")
@@ -125,8 +126,7 @@ def taken_origin(document: dict[str, Any], spec: WindowSpec) -> Origin | None:
     Raises:
         InvalidArgument: one of them is of the wrong type, or only some that belong together are there.
     """
-    taken = _taken(document, spec, ORIGIN)
-    if not taken:
+    if document.keys().isdisjoint(ORIGIN) or not (taken := _taken(document, spec, ORIGIN)):
         return None
     producer = text(taken["producer"], "producer") if "producer" in taken else None
     numbers = (integer(taken[name], name) if name in taken else None for name in ORIGIN[1:])
@@ -162,8 +162,6 @@ def _taken(document: dict[str, Any], spec: WindowSpec, names: Sequence[str]) -> 
     If a field or a part of keys has the name of such a member, the member beside the time is that one. With
     ``"fields"``, the field is in there, and both can be given; a part is in ``"key"`` then.
     """
-    if document.keys().isdisjoint(names):
-        return {}
     nested = "fields" in document and "fields" not in spec.fields
     own = () if nested else (*spec.fields, *spec.parts)
     return {name: document.pop(name) for name in names if name in document and name not in own}
@@ -326,15 +324,15 @@ def _named(document: Mapping[str, Any], spec: WindowSpec) -> Mapping[str, Any]:
     They are in ``"fields"``, or beside time and key. If the window has one field, ``"value"`` is that field, whatever
     its name.
     """
-    apart = ("time", "key") if "key" in document else ("time", *spec.parts)
+    apart, known = ("time", "key") if "key" in document else ("time", *(spec.keys or ())), spec.fields
     found = {name: value for name, value in document.items() if name not in apart}
-    if "fields" in found and "fields" not in spec.fields:
+    if "fields" in found and "fields" not in known:
         fields = found.pop("fields")
         for name in found:
             raise InvalidArgument(f"{name!r} is unknown beside fields; only time and key are taken there", field=name)
         return _object(fields, "fields")
-    if "value" in found and "value" not in spec.fields and len(spec.fields) == 1:
-        found[next(iter(spec.fields))] = found.pop("value")
+    if "value" in found and "value" not in known and len(known) == 1:
+        found[next(iter(known))] = found.pop("value")
     return found
 
 

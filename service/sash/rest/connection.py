@@ -36,7 +36,7 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from enum import Enum
@@ -106,6 +106,7 @@ _NO_PAGE = _HEADERS + _POLICY + b": default-src 'none'; base-uri 'none'; form-ac
 """Of answers that are no pages: nothing in them may be loaded or run."""
 
 _NO_LENGTH = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
+_FRAGMENT = ord("#")
 _BREAKS = re.compile(rb"[\r\n\0]")
 _DISCONNECT: Message = {"type": "http.disconnect"}
 _log = logging.getLogger("sash")
@@ -333,7 +334,8 @@ class Connection(asyncio.Protocol):
             except httptools.HttpParserError:
                 self._refuse(*self._refusal)
             else:
-                self._check_sizes(before, len(part))
+                if self._receiving is not Receiving.IDLE:
+                    self._check_sizes(before, len(part))
         self._is_parsing = False
         self._waiting = b"" if self._receiving is Receiving.DEAF else data[at:]
         self._settle()
@@ -431,7 +433,7 @@ class Connection(asyncio.Protocol):
             self._refusal = _OTHER_VERSION
             raise ValueError("another version of HTTP")
         raw_path, _, query = url.partition(b"?")
-        if b"#" in url or not url.startswith(b"/"):
+        if _FRAGMENT in url or not url.startswith(b"/"):
             parsed = httptools.parse_url(url)
             raw_path, query = parsed.path, parsed.query or b""
         path = raw_path.decode("ascii")
@@ -460,7 +462,9 @@ class Connection(asyncio.Protocol):
         assert self._newest is not None
         self._receiving = Receiving.IDLE
         exchange = self._newest
-        exchange.complete()
+        exchange.whole = True
+        if exchange.news is not None:
+            exchange.news.set()
         before = self._exchanges[-2] if len(self._exchanges) > 1 else None
         if not exchange.begun and (before is None or (before.begun and before.may_be_followed)):
             self._begin(exchange)
@@ -497,18 +501,18 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, exchange: Exchange, in_task: bool = False) -> None:
         """Have a request answered: now, as far as that needs no task. One that has not arrived whole needs it."""
-        exchange.begun, context = True, None
+        exchange.begun, context, port = True, None, self._port
         if in_task or not self._may_begin_at_once(exchange):
-            work = exchange.run(self._port.forwarded if exchange.scope[FORWARDED] else self._port.app)
+            work = exchange.run(port.forwarded if exchange.scope[FORWARDED] else port.app)
         else:
-            begun, context = exchange.run(self._port.app), copy_context()
+            begun, context = exchange.run(port.app), copy_context()
             try:
                 work = resumed(begun, context.run(begun.send, None))
             except StopIteration:
                 return
         exchange.task = self._loop.create_task(work, context=context)
-        self._port.tasks.add(exchange.task)
-        exchange.task.add_done_callback(self._port.tasks.discard)
+        port.tasks.add(exchange.task)
+        exchange.task.add_done_callback(port.tasks.discard)
 
     def _may_begin_at_once(self, exchange: Exchange) -> bool:
         return not self.write_paused and exchange.unread <= SMALL_BYTES and self._port.at_once(exchange.scope)
@@ -560,7 +564,8 @@ class Connection(asyncio.Protocol):
 
     def write_now(self, head: bytes, body: bytes) -> None:
         """Write an answer that is whole."""
-        self._flush()
+        if self._joined:
+            self._flush()
         if len(body) <= JOINED_BYTES_MAX:
             self._send(head + body)
         else:
@@ -681,15 +686,13 @@ class Whole:
     def __init__(self, status: int, kind: bytes, body: bytes, end: bytes = b"") -> None:
         self.status, self.kind, self.body, self.end = status, kind, body, end
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request, as an app of ASGI."""
         exchange: Exchange | None = scope.get(ANSWERS)
         if exchange is not None:
-            await exchange.answer(self)
-        else:
-            await Response(self.body + self.end, self.status, {"content-type": self.kind.decode()})(
-                scope, receive, send
-            )
+            return exchange.answer(self)
+        response = Response(self.body + self.end, self.status, {"content-type": self.kind.decode()})
+        return response(scope, receive, send)
 
 
 class Exchange:
@@ -703,6 +706,7 @@ class Exchange:
 
     Attributes:
         whole: whether all of the body has arrived.
+        news: is set when more of it has arrived, or nobody reads the answer; None where nothing has waited for that.
         unread: how many bytes of it the app has not taken yet.
         begun: whether an app has been called.
         status: of the answer; 0 where it has not begun.
@@ -715,13 +719,18 @@ class Exchange:
             answer is made, and it waits for the tier, or for the answers before it.
     """
 
+    __slots__ = (
+        *("_asks", "_chunked", "_connection", "_left", "_parts", "_taken", "_turn", "begun", "done", "gone"),
+        *("has_place", "keeps", "may_be_followed", "more", "news", "scope", "status", "task", "unread", "whole"),
+    )
+
     def __init__(self, connection: Connection, scope: dict[str, Any], keeps: bool, asks_to_continue: bool) -> None:
         self._connection = connection
         self.scope = scope
         self.keeps = keeps
         self._asks = asks_to_continue
         self._parts: list[bytes] = []
-        self._news: asyncio.Event | None = None
+        self.news: asyncio.Event | None = None
         self._chunked, self._left = False, 0
         self._taken = self.whole = self.begun = self.done = self.gone = False
         self.has_place = self.may_be_followed = False
@@ -738,14 +747,8 @@ class Exchange:
         if not self.done:
             self._parts.append(part)
             self.unread += len(part)
-            if self._news is not None:
-                self._news.set()
-
-    def complete(self) -> None:
-        """The whole body has arrived."""
-        self.whole = True
-        if self._news is not None:
-            self._news.set()
+            if self.news is not None:
+                self.news.set()
 
     def small_body(self, bytes_max: int) -> bytes | None:
         """All of the body, if it has arrived and has no more than some bytes; `receive` brings it all the same."""
@@ -763,8 +766,8 @@ class Exchange:
             self.scope.pop(ANSWERS, None)  # it is a circle
         if self.task is not None:
             self.task.cancel()
-        if self._news is not None:
-            self._news.set()
+        if self.news is not None:
+            self.news.set()
 
     async def receive(self) -> Message:
         """The next part of the body; behind the last one, that the client has gone, or has its answer."""
@@ -778,11 +781,11 @@ class Exchange:
                 self._taken = self.whole
                 body = parts[0] if len(parts) == 1 else b"".join(parts)
                 return {"type": "http.request", "body": body, "more_body": not self.whole}
-            if self._news is None:
-                self._news = asyncio.Event()
-            self._news.clear()
+            if self.news is None:
+                self.news = asyncio.Event()
+            self.news.clear()
             connection.read_on()
-            await self._news.wait()
+            await self.news.wait()
         return _DISCONNECT
 
     # ---------------------------------------------------------------- the requests before and behind it
@@ -920,8 +923,8 @@ class Exchange:
     def _end(self) -> None:
         self.done = True
         self._parts, self.unread = [], 0
-        if self._news is not None:
-            self._news.set()
+        if self.news is not None:
+            self.news.set()
         self._connection.answered(self)
 
 

@@ -158,7 +158,7 @@ class Entrance:
                 return
             except Gone:
                 return
-            await lease.metered(mount.app(scope, receive, send), reads)
+            await admission.turns.metered(lease.name, mount.app(scope, receive, send), reads)
             if lease.memory.held:
                 lease.worked()
                 await exchange.until_read(lease.memory)

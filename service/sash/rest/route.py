@@ -152,7 +152,7 @@ class Route(APIRoute):
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(app.methods(self.path))})
         if traces.tracer is not None:
             traces.rename(f"{scope['method']} {self.path}")
-        pretty = b"pretty" in scope["query_string"] and _takes_pretty(scope)
+        pretty = scope["query_string"] and b"pretty" in scope["query_string"] and _takes_pretty(scope)
         try:
             if edge.admit is not None and self.right is not None:
                 edge.admit(scope, self.right, name)
@@ -165,8 +165,9 @@ class Route(APIRoute):
             if self._document is not None:
                 given[self._sent] = self._document.read(await call.json(bytes_max=self._document.bytes_max))
             for argument in self._with_times:
-                if given[argument].has_times_to_read():
-                    given[argument].read_times((await edge.plane.look_up(name)).time_unit, edge.plane.now_ns)
+                if given[argument].has_times_to_read:
+                    unit = (await edge.plane.look_up(name)).time_unit
+                    given[argument] = given[argument].with_times(unit, edge.plane.now_ns)
             found = self.endpoint(**given)
             if self._awaited:
                 found = await found

@@ -163,7 +163,8 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
             async for response in responses:
                 await context.write(response)
 
-        caller = serving().name_or(address_of_peer(context.peer()))
+        known = serving().caller
+        caller = address_of_peer(context.peer()) if known is None else known.name
         reserved = self._memory.reservation(caller)
         try:
             self._places.check(caller)

@@ -328,9 +328,10 @@ class _Guarded:
                 lease = self._lease(context)
                 request = await self._request(data, lease, context)
                 with lease:
-                    if self._method.reads_only:
-                        return await lease.metered(self._called(request))
-                    return await lease.metered(unbroken(self._method.call(request)), reads=False)
+                    turns, method = self._limits.admission.turns, self._method
+                    if method.reads_only:
+                        return await turns.metered(lease.name, self._called(request))
+                    return await turns.metered(lease.name, unbroken(method.call(request)), reads=False)
         except Exception as error:
             return await self._refuse(error, context)
         finally:

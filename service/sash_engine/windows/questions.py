@@ -58,7 +58,7 @@ class Question(Generic[A]):
 
     @property
     def is_short(self) -> bool:
-        """Whether it may take no longer than a step; `Reader.takes_a_step` says."""
+        """Whether it takes no longer than a step; a `Query` perhaps, as `Reader.is_quick` says."""
         return False
 
     @property

@@ -211,7 +211,8 @@ class Window:
         check_time(time, "time")
         values = self._fields.checked(fields)
         name = self.reader.checked_key(key)
-        self.check_answer(answer, lookbacks)
+        if lookbacks:
+            self.check_answer(answer, lookbacks)
         if self.derived.cascades:
             columns = {field: [value] for field, value in zip(self.spec.columns, values, strict=True)}
             result = self.bulk_insert(Batch.of(self.spec, [time], columns, None if key is None else [key]))

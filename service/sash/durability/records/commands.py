@@ -115,9 +115,10 @@ class Write:
     def apply(self, window: Window) -> WriteResult:
         """Apply it to a window, which remembers its producer; raises as the operation does."""
         operation = self.operation
-        if isinstance(operation, Long):
+        if not isinstance(operation, Insert) and isinstance(operation, Long):
             return self._noted(window, finished(operation.steps(window, self.now_ns)))
-        return self._noted(window, operation.apply(window, self.now_ns))
+        result = operation.apply(window, self.now_ns)
+        return result if self.origin is None else self._noted(window, result)
 
     def steps(self, window: Window) -> Steps[WriteResult]:
         """As `apply`, in steps; of an operation that has some. Nobody may use the window from the first to the last."""
@@ -199,7 +200,8 @@ class Insert(_OfKey):
     lookbacks: Sequence[str | int] = ()
 
     def apply(self, window: Window, now_ns: int) -> WriteResult:
-        window.check_answer(self.answer, self.lookbacks)
+        if self.lookbacks:
+            window.check_answer(self.answer, self.lookbacks)
         return window.insert(self.time, self.values, self.key)
 
     @property
@@ -225,8 +227,11 @@ class Insert(_OfKey):
 
     @property
     def size(self) -> int:
-        texts = [each for each in (self.key, *self.values.values()) if isinstance(each, str)]
-        return 100 + texts_bytes(texts) if texts else 100
+        size = 100 if self.key is None else 100 + texts_bytes([self.key])
+        for value in self.values.values():
+            if isinstance(value, str):
+                size += texts_bytes([value])
+        return size
 
 
 @dataclass(slots=True)
@@ -483,6 +488,8 @@ def eviction_of(
 def takes_long(operation: Operation, window: Window, is_large: bool) -> bool:
     """Return whether an operation is to be applied to a window in slices; `is_large` says whether its bulk is."""
     match operation:
+        case Insert():
+            return False
         case Admit():
             return window.admitting.takes_long(operation.batch, operation.limits)
         case BulkInsert():

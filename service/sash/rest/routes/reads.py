@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -42,7 +42,7 @@ from sash.rest.routes.grouping import Conditions, Grouping, Partial, Selecting
 from sash.rest.watch import MEDIA_TYPE as EVENTS
 from sash.rest.watch import events
 from sash_engine.steps import Steps
-from sash_engine.windows.answers import Answer, Page
+from sash_engine.windows.answers import Page
 from sash_engine.windows.batches.batch import AnyBatch
 from sash_engine.windows.questions import AnswersAt, EntriesQuery, KeysQuery, RangeQuery, SeriesQuery
 from sash_engine.windows.questions import Query as Question
@@ -74,8 +74,9 @@ class Trailing(Grouping):
     partials: bool = False
     """Answer with partials, too."""
 
+    @cached_property
     def question(self) -> Question:
-        """Return the question."""
+        """The question."""
         # With `combine`, one key is a list of one.
         one, several = (None, self.key) if self.combine and self.key and not self.all_keys else self.keys()
         return Question(
@@ -163,11 +164,12 @@ class Exporting(Selecting, Timed):
     openapi_extra=needs("read"),
 )
 async def query(call: Call, name: Name, asked: Annotated[Querying, Query()]) -> bytes:
-    question = asked.question()
+    question = asked.question
     unit = await asked.iso_unit(call, name)
     with allowing(asked.partial) as missing:
         found = await call.plane.ask(name, question)
-    return _told(await _answers(call, name, question, found, unit), missing)
+    spec = await call.plane.look_up(name) if question.partials else None
+    return _told(await answers_json(found, spec, call.plane.in_slices, unit=unit), missing)
 
 
 @ROUTER.get(
@@ -267,12 +269,14 @@ async def answers_at(call: Call, name: Name, asked: Annotated[Pairing, Query()])
     openapi_extra=needs("read"),
 )
 async def watch(call: Call, name: Name, asked: Annotated[Watching, Query()]) -> Response:
-    question = asked.question()
+    question = asked.question
     check_interval(asked.interval, "interval")
     unit = await asked.iso_unit(call, name)
 
     async def look() -> bytes:
-        return await _answers(call, name, question, await call.plane.ask(name, question), unit)
+        found = await call.plane.ask(name, question)
+        spec = await call.plane.look_up(name) if question.partials else None
+        return await answers_json(found, spec, call.plane.in_slices, unit=unit)
 
     await apart(look())  # refuses a wrong question before the stream begins
     chosen = ("json", name, *asked.model_dump().values())
@@ -322,12 +326,6 @@ async def entries(call: Call, name: Name, asked: Annotated[Exporting, Query()]) 
         arrow = await arrow_imported()
         return streamed(arrow.stream_of_bulks(bulks, spec), ARROW)
     return streamed(_json_bulks(bulks, spec, unit), JSON)
-
-
-async def _answers(call: Call, name: str, question: Question, found: list[Answer], unit: str | None) -> bytes:
-    """The document of a query's answers; `unit` as of `answers_json`."""
-    spec = await call.plane.look_up(name) if question.partials else None
-    return await answers_json(found, spec, call.plane.in_slices, unit=unit)
 
 
 async def _json_bulks(bulks: AsyncIterator[AnyBatch], spec: WindowSpec, unit: str | None) -> AsyncIterator[bytes]:

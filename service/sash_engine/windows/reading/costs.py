@@ -56,6 +56,7 @@ class Costs:
         """Called with the bytes that an answer, or more of it, may take, before it is made; raises if there is no room
         for so many."""
         self._many = {name: monoid for name, monoid in monoids.items() if monoid.answer in _MANY}
+        self._lists_entries = any(monoid.values_per_entry is not None for monoid in self._many.values())
 
     def takes_a_step(self, answers: int) -> bool:
         """Whether so many answers take no longer than about 2 ms."""
@@ -68,7 +69,7 @@ class Costs:
 
     def check_entries(self, entries: int) -> None:
         """Check that there is memory for an answer over so many entries, if it may list them."""
-        if any(monoid.values_per_entry is not None for monoid in self._many.values()):
+        if self._lists_entries:
             self.need(ENTRY_BYTES * entries)
 
     def need_answers(self, answers: int, partials: bool, parts: bool, name_bytes: int = 0) -> None:

@@ -29,6 +29,7 @@ from sash_engine.windows.keys.keys import NEVER
 from sash_engine.windows.keys.totals import partials_of
 from sash_engine.windows.known import Known, no_known, numbered_spec
 from sash_engine.windows.questions import (
+    EVERYTHING,
     AllKeys,
     AnswersAt,
     EntriesQuery,
@@ -152,14 +153,6 @@ class Reader:
             raise InvalidArgument(f"window {self._spec.name!r} is keyed: give the entry's key{parts}", field="key")
         return self._asked.name(key)
 
-    def takes_a_step(self, question: Question[Any]) -> bool:
-        """Whether a short question takes no longer than a step, so that nobody needs a turn before it is answered."""
-        return not isinstance(question, Query) or self.is_quick(question)
-
-    def answer(self, question: Question[Any]) -> Any:
-        """Answer a question at once."""
-        return self.query(question) if isinstance(question, Query) else finished(self.steps(question))
-
     def steps(self, question: Question[Any]) -> Steps[Any]:
         """Answer a question, in steps."""
         match question:
@@ -177,7 +170,6 @@ class Reader:
                 return self.answers_at_steps(question)
         raise NotImplementedError(question.name)
 
-    @narrowed
     def query(self, question: Query) -> list[Answer]:
         """Answer a query.
 
@@ -185,21 +177,23 @@ class Reader:
             InvalidArgument: the question is wrong, or its answers would be larger than the limit.
             Unsupported: `combine` where an aggregate depends on the order of entries.
         """
-        if question.keys or question.selection.selects:
-            return finished(self._of_several(question))
-        spans = self._checked(question)
-        return self._answers(self._asked.name(question.key), question.key, spans, question)
+        selection = question.selection
+        reader = self._for(selection.aggregates) if selection.aggregates else self
+        if question.keys or (selection is not EVERYTHING and selection.selects):
+            return finished(reader._of_several(question))
+        spans = reader._checked(question)
+        return reader._answers(reader._asked.name(question.key), question.key, spans, question)
 
-    @narrowed
     def is_quick(self, question: Query) -> bool:
         """Whether a query takes no longer than a step, so that nobody needs a turn before it is answered."""
-        if question.selection.selects:
+        selection, keys = question.selection, question.keys
+        costs = self._for(selection.aggregates)._costs if selection.aggregates else self._costs
+        if selection is not EVERYTHING and selection.selects:
             return False
-        if not question.keys and not question.lookbacks:
+        if not keys and not question.lookbacks:
             return True
-        keys = question.keys
         count = len(self._keys) if isinstance(keys, AllKeys) else max(len(keys), 1)
-        return self._costs.takes_a_step(count * max(len(question.lookbacks), 1))
+        return costs.takes_a_step(count * max(len(question.lookbacks), 1))
 
     @narrowed
     def query_steps(self, question: Query) -> Steps[list[Answer]]:
@@ -215,7 +209,7 @@ class Reader:
 
     def _checked(self, question: Query) -> list[Span]:
         """The lookbacks of a query; all else is checked that takes no look at the keys."""
-        spans = self.spans(question.lookbacks)
+        spans = self.spans(question.lookbacks) if question.lookbacks else []
         if question.as_of is not None:
             check_time(question.as_of, "as_of")
         if question.known_at is not None:
