@@ -77,8 +77,8 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
             yield pb.QueryResponse(answers=[pb.Answer(entries=entries)])
             if request.query.window == "quiet":
                 ended = threading.Event()
-                context.add_callback(ended.set)
-                ended.wait(120)
+                if context.add_callback(ended.set):
+                    ended.wait(120)
         context.abort_with_status(status(grpc.StatusCode.UNAVAILABLE, "the service is shutting down"))
 
     def ExportWindow(self, request, context):
@@ -101,7 +101,8 @@ class Numbered(windows_pb2_grpc.WindowsServicer):
 
     def ImportWindow(self, requests, context):
         self.importing.set()
-        context.add_callback(self.importing.clear)
+        if not context.add_callback(self.importing.clear):  # the call has ended already
+            self.importing.clear()
         chunks = list(requests)
         name = chunks[0].name or "w"
         self.gate.wait(120)
