@@ -160,11 +160,15 @@ class Lease:
 
     def worked(self) -> None:
         """Give the place back, as nobody works on the call any more: now, or when its write is over."""
-        if self._call.is_over(self.leave):
+        if self._call.is_going_on:
+            self._call.when_over(self.leave)
+        else:
             self.leave()
 
     def close(self) -> None:
         """Give everything back: now, or when the call's write is over."""
-        if self._call.is_over(self.close):
+        if self._call.is_going_on:
+            self._call.when_over(self.close)
+        else:
             self.leave()
             self.memory.release()

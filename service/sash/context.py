@@ -104,13 +104,10 @@ class CallContext:
         """Whether a write of this call goes on."""
         return self._write is not None and not self._write.done()
 
-    def is_over(self, then: Callable[[], None]) -> bool:
-        """Whether no write of this call goes on; else something is called when that is over."""
-        write = self._write
-        if write is None or write.done():
-            return True
-        write.add_done_callback(lambda _: then())
-        return False
+    def when_over(self, end: Callable[[], None]) -> None:
+        """Call something when the write that goes on is over."""
+        assert self._write is not None
+        self._write.add_done_callback(lambda _: end())
 
 
 CALL: ContextVar[CallContext | None] = ContextVar("call", default=None)

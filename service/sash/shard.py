@@ -71,14 +71,13 @@ class LocalShard:
         """Do what a caller asks for; raises as `Storage.write`."""
         if self._closed:
             self._check_open(name)
-        work = self._storage.write(name, command, origin)
-        return self._held.timed(command.operation, name, work, self._storage.store.trim, True)
+        return self._timed(command.operation, name, self._storage.write(name, command, origin), True)
 
     def ask(self, name: str, question: Question[A]) -> Coroutine[Any, Any, A]:
         """Answer a question; raises as `Storage.ask`."""
         if self._closed:
             self._check_open(name)
-        return self._held.timed(question.operation, name, self._storage.ask(name, question), self._storage.store.trim)
+        return self._timed(question.operation, name, self._storage.ask(name, question))
 
     def _timed(
         self, operation: str, name: str, work: Coroutine[Any, Any, R], writes: bool = False

@@ -74,10 +74,8 @@ def net_changes(table: Any, op: str, identity: str, columns: Columns, drops_bad_
     arrived = table.num_rows
     codes = _codes(table, op, drops_bad_rows)
     table = table.append_column(_ROW, pa.array(np.arange(arrived))).append_column(_CODE, pa.array(codes, pa.int8()))
-    named = Columns(
-        *(columns.time, columns.key, columns.parts, {identity: columns.fields[identity]}),
-        *(columns.unit, columns.nullable),
-    )
+    fields = {identity: columns.fields[identity]}
+    named = Columns(columns.time, columns.key, columns.parts, fields, columns.unit, columns.nullable)
     good, bad = [], int(np.count_nonzero(codes < 0))
     for wanted, checked in (((INSERT, UPDATE), columns), ((DELETE,), named)):
         some = table.filter(pa.array(np.isin(codes, wanted)))

@@ -462,9 +462,7 @@ class Connection(asyncio.Protocol):
         assert self._newest is not None
         self._receiving = Receiving.IDLE
         exchange = self._newest
-        exchange.whole = True
-        if exchange.news is not None:
-            exchange.news.set()
+        exchange.complete()
         before = self._exchanges[-2] if len(self._exchanges) > 1 else None
         if not exchange.begun and (before is None or (before.begun and before.may_be_followed)):
             self._begin(exchange)
@@ -706,7 +704,6 @@ class Exchange:
 
     Attributes:
         whole: whether all of the body has arrived.
-        news: is set when more of it has arrived, or nobody reads the answer; None where nothing has waited for that.
         unread: how many bytes of it the app has not taken yet.
         begun: whether an app has been called.
         status: of the answer; 0 where it has not begun.
@@ -720,8 +717,8 @@ class Exchange:
     """
 
     __slots__ = (
-        *("_asks", "_chunked", "_connection", "_left", "_parts", "_taken", "_turn", "begun", "done", "gone"),
-        *("has_place", "keeps", "may_be_followed", "more", "news", "scope", "status", "task", "unread", "whole"),
+        *("_asks", "_chunked", "_connection", "_left", "_news", "_parts", "_taken", "_turn", "begun", "done", "gone"),
+        *("has_place", "keeps", "may_be_followed", "more", "scope", "status", "task", "unread", "whole"),
     )
 
     def __init__(self, connection: Connection, scope: dict[str, Any], keeps: bool, asks_to_continue: bool) -> None:
@@ -730,7 +727,7 @@ class Exchange:
         self.keeps = keeps
         self._asks = asks_to_continue
         self._parts: list[bytes] = []
-        self.news: asyncio.Event | None = None
+        self._news: asyncio.Event | None = None
         self._chunked, self._left = False, 0
         self._taken = self.whole = self.begun = self.done = self.gone = False
         self.has_place = self.may_be_followed = False
@@ -747,8 +744,14 @@ class Exchange:
         if not self.done:
             self._parts.append(part)
             self.unread += len(part)
-            if self.news is not None:
-                self.news.set()
+            if self._news is not None:
+                self._news.set()
+
+    def complete(self) -> None:
+        """The whole body has arrived."""
+        self.whole = True
+        if self._news is not None:
+            self._news.set()
 
     def small_body(self, bytes_max: int) -> bytes | None:
         """All of the body, if it has arrived and has no more than some bytes; `receive` brings it all the same."""
@@ -766,8 +769,8 @@ class Exchange:
             self.scope.pop(ANSWERS, None)  # it is a circle
         if self.task is not None:
             self.task.cancel()
-        if self.news is not None:
-            self.news.set()
+        if self._news is not None:
+            self._news.set()
 
     async def receive(self) -> Message:
         """The next part of the body; behind the last one, that the client has gone, or has its answer."""
@@ -781,11 +784,11 @@ class Exchange:
                 self._taken = self.whole
                 body = parts[0] if len(parts) == 1 else b"".join(parts)
                 return {"type": "http.request", "body": body, "more_body": not self.whole}
-            if self.news is None:
-                self.news = asyncio.Event()
-            self.news.clear()
+            if self._news is None:
+                self._news = asyncio.Event()
+            self._news.clear()
             connection.read_on()
-            await self.news.wait()
+            await self._news.wait()
         return _DISCONNECT
 
     # ---------------------------------------------------------------- the requests before and behind it
@@ -923,8 +926,8 @@ class Exchange:
     def _end(self) -> None:
         self.done = True
         self._parts, self.unread = [], 0
-        if self.news is not None:
-            self.news.set()
+        if self._news is not None:
+            self._news.set()
         self._connection.answered(self)
 
 

@@ -152,7 +152,7 @@ class Route(APIRoute):
             raise HTTPException(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(app.methods(self.path))})
         if traces.tracer is not None:
             traces.rename(f"{scope['method']} {self.path}")
-        pretty = scope["query_string"] and b"pretty" in scope["query_string"] and _takes_pretty(scope)
+        pretty = b"pretty" in scope["query_string"] and _takes_pretty(scope)
         try:
             if edge.admit is not None and self.right is not None:
                 edge.admit(scope, self.right, name)
